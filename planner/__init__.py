@@ -13,14 +13,14 @@ from typing import Any
 
 with open(__file__.removesuffix("c") + "i", encoding="utf-8") as _stub:
     # from MODULE import NAME as NAME
-    _HOME = {words[3]: words[1] for line in _stub if (words := line.split())[:1] == ["from"]}
+    HOME = {words[3]: words[1] for line in _stub if (words := line.split())[:1] == ["from"]}
 
-__all__ = sorted(_HOME)
+__all__ = sorted(HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in HOME:
+        return getattr(import_module(HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -32,7 +32,7 @@ class _Package(ModuleType):
     """Keeps the verbs: importing the subpackage ``planner.calibrate`` would set ``planner.calibrate`` to it."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
+        if not (name in HOME and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 

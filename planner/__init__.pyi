@@ -2,16 +2,6 @@
 
 __all__: list[str]
 
-from planner.api import accept as accept
-from planner.api import acceptance_job as acceptance_job
-from planner.api import autoscale as autoscale
-from planner.api import calibrate as calibrate
-from planner.api import check as check
-from planner.api import compare_policies as compare_policies
-from planner.api import deploy as deploy
-from planner.api import metrics as metrics
-from planner.api import monitoring_rules as monitoring_rules
-from planner.api import reproduce as reproduce
 from planner.ask.batch import BatchRoom as BatchRoom
 from planner.ask.batch import batch as batch
 from planner.ask.batching import Batching as Batching
@@ -41,6 +31,7 @@ from planner.ask.wait import wait as wait
 from planner.ask.what_if import Sweep as Sweep
 from planner.ask.what_if import SweepPoint as SweepPoint
 from planner.ask.what_if import what_if as what_if
+from planner.calibrate import calibrate as calibrate
 from planner.calibrate.result import Calibration as Calibration
 from planner.calibrate.result import CalibrationSet as CalibrationSet
 from planner.errors import CalibrationError as CalibrationError
@@ -49,15 +40,26 @@ from planner.errors import FleetOptError as FleetOptError
 from planner.errors import InfeasibleError as InfeasibleError
 from planner.errors import InputError as InputError
 from planner.operate.autoscale.derive import Autoscaling as Autoscaling
+from planner.operate.autoscale.derive import autoscale as autoscale
 from planner.operate.deploy import Rendered as Rendered
+from planner.operate.deploy import deploy as deploy
 from planner.operate.deploy.acceptance import Acceptance as Acceptance
+from planner.operate.deploy.acceptance import accept as accept
+from planner.operate.deploy.acceptance import acceptance_job as acceptance_job
 from planner.operate.monitor.check import FleetCheck as FleetCheck
+from planner.operate.monitor.check import check as check
+from planner.operate.monitor.measured import metrics as metrics
+from planner.operate.monitor.rules import monitoring_rules as monitoring_rules
 from planner.papers.compare import Comparison as Comparison
+from planner.papers.compare import compare_policies as compare_policies
 from planner.papers.printed import Reproduction as Reproduction
+from planner.papers.printed import reproduce as reproduce
 from planner.plans import Plan as Plan
 from planner.plans import PoolPlan as PoolPlan
 from planner.promise import Promise as Promise
 from planner.promise import Slo as Slo
 from planner.shared.version import __version__ as __version__
-from planner.workload.given import load_workload as load_workload
+from planner.workload.importing import load_workload as load_workload
 from planner.workload.workload import Workload as Workload
+
+HOME: dict[str, str]

@@ -10,6 +10,9 @@ from planner.errors import InputError
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 """An hour, a day and a week [s]."""
 
+HOURS_PER_DAY, HOURS_PER_WEEK = round(DAY_S / HOUR_S), round(WEEK_S / HOUR_S)
+"""Rates of a profile: one an hour of a day, or of a week."""
+
 GIB = 2.0**30
 """A GiB [bytes]."""
 

@@ -142,6 +142,14 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
         (copied("planner/machine/engines/sglang.yaml", "planner/machine/engines/dummy.yaml"),), 1,
         "from planner.machine.engines import engine; assert engine('dummy').name == 'dummy'",
     ),
+    "option of a command": (
+        (
+            replaced("planner/ask/stability.py", "    burst: float = 2.0,", "    burst: float = 2.0,\n    dummy: int = 3,"),
+            replaced("planner/ask/stability.py", "    burst\n        B", "    dummy\n        A dummy.\n    burst\n        B"),
+        ), 1,
+        "from planner.cli.commands import Built; "
+        "assert [p.default for p in Built()['stability'].params if '--dummy' in p.opts and p.help == 'A dummy.'] == [3]",
+    ),
     "command": (
         (
             replaced("planner/cli/commands.py", '"doctor",', '"doctor", "dummy",'),

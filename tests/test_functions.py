@@ -27,6 +27,8 @@ SETTINGS = "independent settings of one run, most by keyword with a default"
 LONG = {
     "calibrate/closed_loop.py: loop_times": ONE_FORMULA,
     "calibrate/microbench.py: measure": SIGNATURE,
+    "cli/calibrate.py: calibrate": SIGNATURE,
+    "cli/workload.py: import_": SIGNATURE,
     "calibrate/servers.py: fit_server": IN_STEPS,
     "machine/roofline.py: roofline": ONE_FORMULA,
 }
@@ -35,7 +37,7 @@ LONG = {
 WIDE = {
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
     "predict/methods/disaggregated.py: DecodePool.__init__": FIELDS,
-    "papers/compare.py: compare_policies": FORWARDED,
+    "papers/compare.py: compared": FORWARDED,
     "papers/policies/eb_plus.py: EbPlus.__init__": FIELDS,
     "papers/pool.py: simulate": SETTINGS,
     "workload/formats/sql.py: query": FORWARDED,
@@ -113,12 +115,9 @@ LENT = {
 def as_wide_as_asked(name: str) -> bool:
     """Commands, and the verbs of the Python interface."""
     path, _, function = name.partition(": ")
-    verb = f"planner.{path.removesuffix('.py').replace('/', '.')}" == LENT.get(function)
-    return (
-        verb
-        or path == "api.py"
-        or (path.startswith("cli/") and not function.startswith("_") and path != "cli/options.py")
-    )
+    module = "planner." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    verb = module == LENT.get(function)
+    return verb or (path.startswith("cli/") and not function.startswith("_") and path != "cli/options.py")
 
 
 def test_functions_take_few_parameters() -> None:

@@ -183,7 +183,7 @@ class House:
             for node in tree.body:
                 if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                     command = module.startswith("planner.cli.") and (node.name[0] != "_" or bool(node.decorator_list))
-                    asked = command or node.name.startswith("__") or module == "planner.api"
+                    asked = command or node.name.startswith("__")
                     if asked or FOUND_BY_NAME.fullmatch(f"{module}:{node.name}"):
                         yield module, node.name
                 else:

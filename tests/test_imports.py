@@ -124,6 +124,7 @@ def test_commands_that_show_what_is_under_way_begin_with_a_sign() -> None:
             return inspect.getsource(inspect.unwrap(Built()[name].callback))
         return (ROOT / "planner" / "cli" / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
 
-    shows = {name for name in COMMANDS if "with progress_bar(" in source(name)}
+    shown = re.compile(r'with progress_bar\(|opt\.Verb\(\s*"\w+",\s*"\w+"')
+    shows = {name for name in COMMANDS if shown.search(source(name))}
     # explain and options plan in a function of their own; what calibrate measures and workload reads takes long, not their start
     assert (shows - {"calibrate", "workload"}) | {"explain", "options"} == SLOW

@@ -21,7 +21,7 @@ CEILINGS = {
     "functions": 690,
     "kinds of record": 60,
     "jumps between files": 490,
-    "code lines": 14500,
+    "code lines": 13500,
     "names of a rate": 3,
 }
 """What the way has today, jumps to tens and lines to hundreds; only ever to be lowered.

@@ -80,7 +80,11 @@ def rows(command: Any) -> Iterator[tuple[str, str]]:
         else:
             names = ", ".join(f"`{o}`" for o in [*p.opts, *p.secondary_opts])
             default = p.default if not callable(p.default) else None
-            known = f" Default: {default}." if isinstance(default, (int, float, str)) and not p.is_flag else ""
+            known = (
+                f" Default: {default}."
+                if default != "" and isinstance(default, (int, float, str)) and not p.is_flag
+                else ""
+            )
             told = cell(p.help)
             yield names, f"{told}{'' if 'Default' in told else known}"
 

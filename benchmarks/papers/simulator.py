@@ -10,7 +10,7 @@ from planner.catalog.kv import kv_capacity
 from planner.catalog.load import gpu, model
 from planner.catalog.profiles import profile
 from planner.fluid.wait import wait_min_thresholds
-from planner.papers.compare import Setting, compare_policies
+from planner.papers.compare import Setting, compared
 from planner.papers.machines import KvLinear
 from planner.papers.run import run_policy
 from planner.papers.statistics import summarize
@@ -42,7 +42,7 @@ def slai(n: int = 2500, runs: int = 3) -> None:
     traffic = Workload.from_file("sharegpt4")
     lengths = (traffic.input_tokens, traffic.output_tokens, traffic.weight)
     iteration = profile(gpu=card, model=weights).iteration
-    saturated = compare_policies(
+    saturated = compared(
         ["sarathi"], [1e6], *lengths, iteration, Setting(**settings, kv_tokens=memory), requests=n, seeds=1
     )
     capacity = float(str(saturated.rows[0]["throughput_per_s"]))
@@ -58,7 +58,7 @@ def slai(n: int = 2500, runs: int = 3) -> None:
     }
     for load in (0.8, 0.9, 0.95):
         for name, (policy, parameters) in variants.items():
-            row = compare_policies(
+            row = compared(
                 [policy],
                 [load * capacity],
                 *lengths,

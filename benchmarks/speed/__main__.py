@@ -99,6 +99,7 @@ def kernel() -> None:
     from planner.catalog import gpu, model, profile
     from planner.predict import kernel as compiled_kernel
     from planner.predict.records import Limit, Replicas, Requests
+    from planner.predict.run import overlaid
 
     trace = fo.Workload.from_file("azure").trace()
     assert trace is not None
@@ -121,7 +122,7 @@ def kernel() -> None:
         print(f"a promise that {count} replicas break: {share:.2f} of a whole replay")
     begins, span = np.linspace(0.0, trace.times_s[-1], 100, endpoint=False), float(trace.times_s[-1]) + 1.0
     copies = [np.arange(n)], np.zeros(100, dtype=np.int64), begins, span, np.array([[0.0, span]]), 0
-    merged = least_s(lambda: compiled_kernel.overlay(trace.times_s, *copies), 3)
+    merged = least_s(lambda: overlaid(trace.times_s, *copies), 3)
     print(f"100 copies laid over each other: {100 * n / merged / 1e6:.0f} M rows/s")
 
 

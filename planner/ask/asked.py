@@ -13,22 +13,11 @@ from planner.question.files import Question, load_question, question_of
 from planner.question.options import OPTIONS, canonical
 from planner.size.fleet import Fleet
 from planner.size.shapes import standing_fleet
-from planner.workload.given import load_workload
-from planner.workload.workload import Workload
+from planner.units import parse_duration
+from planner.workload.importing import load_workload
 
-
-def options_of(workload: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given, the workload by its name."""
-    data = {k: v for k, v in options.items() if v is not None}
-    if workload is not None:
-        data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
-    return data
-
-
-def beside(name: str, folder: Path | None) -> Workload:
-    """A workload named in a file: beside that file first, then as the user would name it."""
-    own = folder / name if folder is not None else None
-    return Workload.from_file(own if own is not None and own.is_file() else name)
+MORE = 0.2
+"""Share by which traffic, and what else is not sure, is taken otherwise where it is asked what that costs [1]."""
 
 
 def document_of(fleet: Plan | str | Path) -> Mapping[str, Any]:
@@ -61,6 +50,14 @@ def standing(fleet: Plan | str | Path, workload: Any = None, rate: float | None 
     inputs = saved.inputs()
     loaded = saved.traffic(inputs.cdf) if workload is None else load_workload(workload)
     return standing_fleet(compile_question(inputs, loaded, rate), saved.pools)
+
+
+def within(given: float | str, option: str, low: float, high: float, told: str) -> float:
+    """A time that has limits [s]."""
+    seconds = parse_duration(given, option)
+    if not low <= seconds <= high:
+        raise InputError(f"{option}: must lie between {told}, got {seconds:g} s")
+    return seconds
 
 
 def refuse_bought(changes: Collection[str]) -> None:

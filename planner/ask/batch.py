@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 
@@ -32,14 +32,11 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
-from planner.units import HOUR_S, format_count, parse_tokens
-from planner.workload.given import load_workload
-from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.units import HOUR_S, HOURS_PER_DAY, format_count, parse_tokens
+from planner.workload.hours import HourlyRates
+from planner.workload.importing import Frame, load_workload
 from planner.workload.pools import Lengths
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 LEVELS = 5
 """Rates between the calmest hour and the busiest at which batch is tried: every hour counts as the next busier of them."""
@@ -367,15 +364,18 @@ def batch(
     fleet
         A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for the busiest hour.
     jobs
-        Lengths of the jobs; default those of the requests.
+        Lengths of the jobs: a file as --cdf takes it, or a shipped workload. Default: the requests' own.
     tokens
-        Prompt and output tokens of all jobs, ``"60M"``; default as many jobs as the file has.
-    by, start
-        When the last must be done and the first may be sent: ``"06:00"``, or ``"2027-01-31T06:00"``. Default of the second: a day
-        before the first, or now where it has a day.
+        How much: prompt and output tokens of all jobs, 60M. Default: the file's jobs.
+    by
+        When the last must be done: 06:00, or 2027-01-31T06:00.
+    start
+        When the first may be sent. Default: a day before; where `by` has a day, now.
     priority
-        Which jobs are sent with, at least 1; requests have 0.
-    hours, workload, scenario
+        Which jobs are sent with, at least 1; requests have 0, the lowest comes first.
+    hours
+        Traffic by the hour, as of `schedule`. Default: the workload's own hours, else the same rate in all.
+    workload, scenario
         As for :func:`schedule`; without hours the traffic is the same in all.
     **options
         Options of :func:`plan`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from planner.predict.bounds import max_throughput
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.record import Record, json_number
 from planner.shared.remarks import said
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 OVERFLOW = 0.01
 """Share of decode iterations that may exceed the KV memory."""

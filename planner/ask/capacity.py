@@ -17,22 +17,21 @@ from planner.ask.options import OwnOptions
 from planner.catalog.load import gpu as find_gpu
 from planner.errors import InfeasibleError, InputError, refuse
 from planner.plans import Plan
-from planner.question.compiled import CompiledQuestion, Promises
+from planner.question.compiled import CompiledQuestion
 from planner.question.options import OPTIONS
 from planner.shared.arguments import told_types
 from planner.shared.kept import keeping
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
-from planner.size.pool import Pool, Shortfall
+from planner.size.pool import Shortfall, pool_keeps
 from planner.size.unknowns import settled, with_users
 from planner.units import format_gpus
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from planner.workload.given import Frame
 
 PRECISION, COARSE = 1.0 / 256.0, 1.0 / 32.0
 """Share to which a largest rate is known: the first rate that is refused lies no further above it; and to which largest numbers of
@@ -222,14 +221,6 @@ def keeps_at(fleet: Fleet, rate_per_s: float) -> bool:
     return fleet.stands(rate_per_s, fleet.sized(about).margins_at(rate_per_s))
 
 
-def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0) -> bool:
-    """Whether a pool keeps promises and utilization cap at a rate of its own [1/s], its iterations `slow` times as long [1]."""
-    n = pool.replicas
-    if rate_per_s > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
-        return False
-    return not promises.latency or pool.model.under(slow).keeps(rate_per_s, n, promises.latency)
-
-
 def largest_rate(fleet: Fleet, start_per_s: float) -> tuple[float, float]:
     """The largest rate of a fleet as it stands and the next one, which is refused [1/s].
 
@@ -276,7 +267,7 @@ def capacity(
         A plan or a plan file: its fleet stands, unless `have` says what there is instead. A configuration file or ``None``: the
         question of what `have` bears. Of users the largest number is told; how many are named does not matter.
     have
-        GPUs there are: ``{"h100": 24, "a100": 40}`` or ``["h100=24", "a100=40"]``.
+        GPUs there are: h100=24; traffic is cut by length and by share.
     workload, scenario
         As for :func:`schedule`.
     executor

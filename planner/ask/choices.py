@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from planner.ask.asked import MORE
+from planner.ask.compression import GAMMAS
 from planner.ask.replica import capacity, pooled_replicas
 from planner.catalog.load import gpu as find_gpu
 from planner.catalog.load import gpus
@@ -33,7 +35,6 @@ from planner.size.assemble import fleet_of, may_cost_less
 from planner.size.explain import relaxed
 from planner.size.pool import gpus_by_type
 from planner.size.shapes import find_shape, standing_fleet
-from planner.size.sure import MEDIAN
 from planner.size.unknowns import ANY, MOST_TYPES, cheapest_types, least_cost
 from planner.units import format_count, format_duration, round_up
 from planner.workload.workload import Workload
@@ -107,9 +108,6 @@ NEAR_KNEE = 3.0
 PRECISIONS = {"weights": "FP8 weights (quantized)", "kv_dtype": "FP8 KV cache"}
 """Options of precision and what they buy; a model or a GPU that has it already, or cannot, says so in its row."""
 
-GROWTH = 1.2
-"""Traffic of the row that asks what more of it costs."""
-
 POOLS = ("one", "two", "three", "four")
 
 SHAPES = {"colocated": "prefill and decode together", "disaggregated": "prefill and decode apart"}
@@ -117,8 +115,8 @@ SHAPES = {"colocated": "prefill and decode together", "disaggregated": "prefill 
 SCHEDULER_ERROR = 0.1
 """Share of the throughput that the theory of a scheduler may have too much and it still pays."""
 
-QUANTILES_CUT, GAMMAS_CUT = (0.5, 0.7, 0.85, 0.95, 0.99), (1.0, 1.5, 2.0)
-"""Quantiles of lengths at which rows about other cuts cut, and the bands of compression they try."""
+QUANTILES_CUT = (0.5, 0.7, 0.85, 0.95, 0.99)
+"""Quantiles of lengths at which rows about other cuts cut."""
 
 Progress = Callable[[int, int], None] | None
 
@@ -191,8 +189,8 @@ def ways_out(error: InfeasibleError, inputs: PlanInputs, workload: Workload, pro
     if error.promise is not None and error.best_s is not None and math.isfinite(error.best_s):
         promise = error.promise.scaled(error.best_s / error.promise.limit_s)
         asked += _limits(inputs, promise, [f * error.best_s for f in LIMITS_BEYOND])
-    if inputs.confidence > MEDIAN and error.promise is not None:
-        asked.append(_choice("confidence", "the median, sure by half", confidence=MEDIAN))
+    if inputs.confidence > 0.5 and error.promise is not None:
+        asked.append(_choice("confidence", "the median, sure by half", confidence=0.5))
     asked += [*_settings(inputs, workload, None), *_types(inputs, workload, None)]
     found = answers([partial(_size, choice, inputs, workload, None) for choice in asked], progress, partly=True)
     rows = [row for row in found if row is not None]
@@ -269,7 +267,7 @@ def _cuts(choice: Choice, inputs: PlanInputs, workload: Workload, plan: Plan | N
     if choice.kind in ("pools", "compression", "shape"):
         of = "input" if choice.kind == "pools" else "total"
         few = sorted({float(round(workload.quantile(q, of))) for q in QUANTILES_CUT})
-        return {"boundaries": few, "gammas": GAMMAS_CUT}
+        return {"boundaries": few, "gammas": GAMMAS}
     if plan is None or len(plan.pools) == 1 or find_shape(plan.shape).divides_roles:
         return {"pools": 1}
     named = engines_of(saved_pools(plan))
@@ -410,10 +408,10 @@ def _risks(inputs: PlanInputs, plan: Plan) -> Iterator[Choice]:
     asking = {name: many for name in ("users", "concurrency") if (many := getattr(inputs, name))}
     if asking:
         # how often they ask hangs on the fleet
-        more = {name: math.ceil(GROWTH * many) for name, many in asking.items()}
+        more = {name: math.ceil((1.0 + MORE) * many) for name, many in asking.items()}
         yield _choice("traffic", "20% more users, " + ", ".join(f"{many:,}" for many in more.values()), **more)
     else:
-        rate = float(f"{GROWTH * plan.arrival_rate_per_s / (1.0 + inputs.headroom):.4g}")
+        rate = float(f"{(1.0 + MORE) * plan.arrival_rate_per_s / (1.0 + inputs.headroom):.4g}")
         # the busiest hour's, where the rate so far is a mean
         peak = {} if inputs.rate_is is None else {"rate_is": "peak"}
         yield _choice("traffic", f"20% more traffic, {format_count(rate)}/s", rate=rate, **peak)

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
-from planner.ask.asked import beside
 from planner.ask.options import OwnOptions
+from planner.ask.plan import beside
 from planner.errors import InfeasibleError, InputError, refuse
 from planner.plans import Plan
 from planner.promise import MEAN, Promise

@@ -17,7 +17,7 @@ from planner.size.assemble import make_plan
 from planner.workload.workload import Workload
 
 GAMMAS = (1.0, 1.5, 2.0)
-"""Bands whose cost is told beside the plan's own."""
+"""Bands whose cost is told beside the plan's own, and that are tried with other cuts."""
 BUSY = 0.7
 """Largest share of its time that a core compresses: above it prompts queue for the compressor."""
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from planner.ask.asked import saved_of
+from planner.ask.growth import MOST_MONTHS
 from planner.ask.hourly import Elasticity, Hourly
 from planner.ask.peaks import Peak, peaks_of, risks
 from planner.ask.schedule import Schedule, ScheduledPool, make_schedule
@@ -266,7 +267,7 @@ def months_of(term: str) -> int:
     (12, 6)
     """
     number, unit = term[:-1], term[-1:]
-    if not (number.isdigit() and 1 <= int(number) <= 120 and unit in ("y", "m")):
+    if not (number.isdigit() and 1 <= int(number) <= MOST_MONTHS and unit in ("y", "m")):
         raise InputError(f"term: {term!r} is no length of a reservation", "Write it as 1y or 6m.")
     return int(number) * (12 if unit == "y" else 1)
 
@@ -296,21 +297,32 @@ def cost(
     ----------
     fleet
         A plan, or a plan or configuration file.
-    hours, startup, dwell
-        As for :func:`schedule`; without hours of any kind every hour is the plan's.
+    hours
+        File with 24 or 168 rates, or a shipped service. Default: the workload's own, else every hour is the plan's.
+    startup
+        From starting a replica until it serves [s].
+    dwell
+        Least time a pool keeps its number of replicas, in whole hours [s].
     reserved
-        Offers, ``"h100=1.79@1y"``; for types without one the price lists are asked.
+        Offers of reserved GPUs, GPU=USD@TERM: h100=1.79@1y. Default: for types without one the price lists.
     spot_share
-        Largest share of every hour's GPUs on spot capacity.
-    preemptions_per_hour, shortfall
-        Of one spot replica [1/h]; probability allowed that fewer are up than needed, which makes the reserve.
-    api_prices, api_models
-        A file in genai-prices' format, and which of its models (``model`` or ``provider/model``); default those it names as
-        the plan's model.
+        Largest share of every hour's GPUs on spot capacity: 30%.
+    preemptions_per_hour
+        Times an hour that a spot replica is taken away [1/h].
+    shortfall
+        Chance allowed that fewer spot replicas are up than needed; spares are bought for it.
+    api_prices
+        Prices of model APIs, a file in genai-prices' format (YAML or JSON).
+    api_models
+        Which of them, MODEL or PROVIDER/MODEL. Default: those named as the plan's model.
     rent_peak
-        Also how many GPUs to own where others by the hour, or each of the APIs, take what is above them.
-    pue, kwh_price, co2
-        Power at the meter over the GPUs'; price [USD/kWh] and carbon intensity [g/kWh] of electricity.
+        Also how many GPUs to own where others by the hour, or each API, take the rest.
+    pue
+        Power at the meter over that of the GPUs: servers, cooling.
+    kwh_price
+        Price of electricity, USD/kWh.
+    co2
+        Carbon intensity of electricity, g/kWh.
     **options
         Options of :func:`plan`. ``rate_is`` (the plan's rate is the ``mean`` of the hours or their ``peak``) is by default as it
         was planned.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 from planner.ask.asked import refuse_bought, standing_of
 from planner.ask.options import OwnOptions
@@ -25,11 +25,8 @@ from planner.size.pool import gpus_by_type
 from planner.size.shapes import standing_fleet
 from planner.size.sure import chance_at
 from planner.units import RATE_RULE, is_rate
-from planner.workload.given import load_workload
+from planner.workload.importing import Frame, load_workload
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 
 @dataclass(frozen=True, slots=True)

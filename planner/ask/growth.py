@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 from planner.ask.hourly import Hourly
 from planner.ask.options import OwnOptions
@@ -21,10 +21,11 @@ from planner.shared.record import Record
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool, gpus_by_type
 from planner.units import DAY_S, parse_duration, parse_fraction
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
 
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
+MOST_MONTHS = 120
+"""Ten years: no rate of growth lasts longer, nor does a reservation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +129,13 @@ def growth(
     fleet
         A plan or a plan file, whose fleet stands; a configuration file or ``None``: it is planned for today's rate.
     monthly_growth
-        Growth of the traffic from one month to the next: 0.08 or ``"8%"``.
+        Growth of the traffic from one month to the next, 8%: what to order by when, instead of hours.
     lead_time
         From ordering a GPU until it serves [s].
     months
-        How many.
+        Months ahead.
     start
-        The day the plan begins, ISO 8601; default today.
+        Day the months begin, 2027-01-31. Default: today.
     hours, workload, scenario
         As for :func:`schedule`; without `hours` the rate is the one that a plan is sized for.
     progress
@@ -192,10 +193,6 @@ def growth(
         rows.append(Month(first.isoformat(), grown, gpus, tuple(held), new, by, bool(new) and order < today, cost))
         tell(k + 1, months)
     return Growth(dict(built.question.asked), share, lead_s, now, rate, tuple(rows))
-
-
-MOST_MONTHS = 120
-"""Ten years: no rate of growth lasts longer."""
 
 
 def _bought(fleet: Fleet, rate_per_s: float) -> list[int]:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from planner.ask.asked import options_of, saved_of
+from planner.ask.asked import saved_of
+from planner.ask.plan import options_of
 from planner.errors import InputError, refuse
 from planner.plans import Plan, SavedPool
 from planner.question.compiled import compile_question, rate_of, stated_rate
@@ -17,12 +18,9 @@ from planner.size.assemble import fleet_of
 from planner.size.fleet import Fleet
 from planner.size.shapes import standing_fleet
 from planner.units import HOUR_S
-from planner.workload.given import as_given, load_workload
 from planner.workload.hours import hourly_rates
+from planner.workload.importing import Frame, load_workload, taken
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class Hourly:
         stated: bool = True,
         flat: str | None = None,
     ) -> None:
-        workload = as_given(workload)
+        workload = taken(workload)
         data = options_of(workload, options)
         if times is not None:
             startup_s, dwell_s, buffer = (*times, 0.0, 0.0, 0.0)[:3]

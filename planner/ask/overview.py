@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from planner.ask.asked import saved_of
+from planner.ask.asked import MORE, saved_of
 from planner.ask.choices import answers, choices_after, cost_with
+from planner.ask.compression import GAMMAS
 from planner.ask.costs import Costs, cost
 from planner.ask.evaluation import Evaluation, evaluation_of
 from planner.ask.schedule import Schedule, schedule
@@ -28,9 +29,6 @@ RATES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0)
 
 NEARLY_FULL = 0.85
 """Between this share of the capacity and all of it a fleet is not looked at: such waits take long to follow [1]."""
-
-MUCH = 0.2
-"""Share by which traffic, outputs and limits are taken otherwise [1]."""
 
 CUTS = (0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
 """Boundaries that are priced, relative to the plan's [1]."""
@@ -195,7 +193,7 @@ def doubts_of(plan: Plan, inputs: PlanInputs, bursts: bool) -> list[Doubt]:
     rate = plan.arrival_rate_per_s / (1.0 + inputs.headroom)
     # the busiest hour's, where the rate so far is a mean
     peak = {} if inputs.rate_is is None else {"rate_is": "peak"}
-    less, more = 1.0 - MUCH, 1.0 + MUCH
+    less, more = 1.0 - MORE, 1.0 + MORE
     scale, share = inputs.osl_scale, inputs.cached_share
     found: list[Doubt] = [
         ("traffic 20% less, 20% more", {"rate": less * rate, **peak}, {"rate": more * rate, **peak}),
@@ -224,7 +222,7 @@ def cuts_of(plan: Plan, inputs: PlanInputs) -> list[tuple[float, float]]:
     """Boundaries and gammas about those of a plan of two pools that are cut by length."""
     if len(plan.pools) != 2 or not plan.pools[0].high_tokens < plan.pools[1].high_tokens:
         return []
-    gammas = sorted({1.0, 1.5, 2.0, plan.pools[0].gamma}) if inputs.compress else [1.0]
+    gammas = sorted({*GAMMAS, plan.pools[0].gamma}) if inputs.compress else [1.0]
     at = plan.pools[0].high_tokens
     places = [at if factor == 1.0 else float(round(at * factor)) for factor in CUTS]
     return [(b, g) for b in places for g in gammas if b < plan.pools[1].high_tokens]

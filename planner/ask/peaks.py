@@ -10,7 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from planner.ask.capacity import COARSE, largest, pool_keeps
+from planner.ask.asked import MORE
+from planner.ask.capacity import COARSE, largest
 from planner.ask.evaluation import latencies, refuse_linked, replayed
 from planner.ask.hourly import Elasticity
 from planner.ask.schedule import Schedule, ScheduledPool, scheduled_pool
@@ -20,7 +21,7 @@ from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record
 from planner.size.fleet import Fleet
-from planner.size.pool import Pool
+from planner.size.pool import Pool, pool_keeps
 from planner.units import HOUR_S, format_duration, format_percent
 
 ON_DEMAND = "GPUs on demand"
@@ -30,9 +31,6 @@ LEVELS = 12
 
 TRIED = 24
 """Numbers of replicas to own that are all tried; of more, first as many a step apart."""
-
-MORE = 0.2
-"""By how much more traffic than planned in every hour the risk is told, and up to which the limit keeps the promises [1]."""
 
 START = 64.0
 """Requests under way at a replica, about, where their number has not been looked for yet."""

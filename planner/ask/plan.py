@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Any, Unpack
 
-from planner.ask.asked import beside, options_of, standing_of
+from planner.ask.asked import standing_of
 from planner.ask.options import PlanOptions
 from planner.errors import InfeasibleError, InputError
 from planner.plans import Plan
 from planner.promise import Slo
 from planner.question.files import load_question
-from planner.question.options import OPTIONS, PlanInputs
+from planner.question.options import PlanInputs
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.kept import keeping
 from planner.shared.remarks import Remark
 from planner.size.assemble import make_plan
-from planner.workload.given import as_given
+from planner.workload.importing import Frame, taken
 from planner.workload.resolve import is_passing
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 
 @spelled_out
@@ -321,7 +318,7 @@ def plan(
     >>> p.pools[0].binding
     'utilization cap 85% of the maximum throughput'
     """
-    workload = as_given(workload)
+    workload = taken(workload)
     data = options_of(workload, {**options, "slo": slo})
     told: set[str] = set(data)
     if config is None:
@@ -365,7 +362,7 @@ def plan(
     return found.saying(first=True, assumptions=_chosen(question, told), notes=steps)
 
 
-def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
+def _chosen(question: PlanInputs, told: Collection[str]) -> list[Remark]:
     """What decides the answer and was not asked for, in one line with the options that say otherwise."""
     named = {
         "cdf": f"workload {question.cdf}",
@@ -377,11 +374,24 @@ def _chosen(question: PlanInputs, told: Collection[str]) -> Iterator[Remark]:
     if "profile" in told:
         # a profile is of its own model and GPU
         named = {name: what for name, what in named.items() if name == "cdf"}
-    chosen = [f"{what} ({OPTIONS[name].spellings[0]})" for name, what in named.items() if name not in told]
+    chosen = [f"{what} (--{name})" for name, what in named.items() if name not in told]
     if not {"quantile", "promises"} & set(told):
         # every default level is the same; a promise with a level of its own says so
         levels = {p.quantile for p in question.promises}
         if 0.99 in levels:
             chosen.append("P99 where a promise names no quantile (--quantile)")
-    if chosen:
-        yield Remark("chosen", {"what": ", ".join(chosen)})
+    return [Remark("chosen", {"what": ", ".join(chosen)})] if chosen else []
+
+
+def options_of(workload: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, the workload by its name."""
+    data = {k: v for k, v in options.items() if v is not None}
+    if workload is not None:
+        data["cdf"] = workload.name if isinstance(workload, Workload) else str(workload)
+    return data
+
+
+def beside(name: str, folder: Path | None) -> Workload:
+    """A workload named in a file: beside that file first, then as the user would name it."""
+    own = folder / name if folder is not None else None
+    return Workload.from_file(own if own is not None and own.is_file() else name)

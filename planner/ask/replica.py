@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +27,11 @@ from planner.shared.record import taken
 from planner.shared.remarks import said
 from planner.size.fleet import Fleet
 from planner.size.grid import engine_choices
-from planner.workload.given import load_workload
+from planner.workload.importing import Frame, load_workload
 from planner.workload.pools import FleetMoments, Lengths, PoolLaw, State
 from planner.workload.workload import Workload
 
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
-
 FloatArray = NDArray[np.float64]
-
-UTILIZATION = 0.85
-"""Share of the maximum throughput a fleet is meant to use when its number of replicas is not given (as in a plan)."""
 
 DESCRIBED = (
     "workload=workload.name", "arrival_rate_per_s=rate_per_s", "mean_input_tokens=workload.mean_input",
@@ -46,8 +40,8 @@ DESCRIBED = (
 )  # fmt: skip
 """What is told of a replica, and where it lies."""
 
-_NO_PROMISE = "1e9s"
-"""These commands ask what can be sustained, not how fast: the promise a question must carry is out of reach [s]."""
+NEVER_S = 1e9
+"""A limit that nothing breaks [s]: the promise that a question must carry where it is asked what can be sustained, not how fast."""
 
 
 class Working:
@@ -110,6 +104,8 @@ class SchedulerReplica(Working):
         KV capacity at that number [tokens].
     warnings
         Guards that applied.
+    utilization_cap
+        Share of the maximum throughput that a fleet is meant to use where its number of replicas is not given, as in a plan.
     """
 
     workload: Workload
@@ -118,6 +114,7 @@ class SchedulerReplica(Working):
     slots: int
     kv_tokens: float
     warnings: tuple[str, ...]
+    utilization_cap: float
 
     @property
     def profile(self) -> Profile:
@@ -180,7 +177,7 @@ def scheduler_replica(given: Workload | Frame | str | Path | None, options: Mapp
     workload = load_workload("azure" if given is None else given)
     stated = {k: v for k, v in options.items() if v is not None}
     # one kind of replica: what is not given is as the engine starts by itself
-    inputs = PlanInputs.from_dict({"token_budget": USUAL_TOKEN_BUDGET, **stated, "ttft": _NO_PROMISE})
+    inputs = PlanInputs.from_dict({"token_budget": USUAL_TOKEN_BUDGET, **stated, "ttft": f"{NEVER_S}s"})
     if len(inputs.gpu) > 1:
         raise InputError(
             f"gpu: {', '.join(inputs.gpu)}: this command looks at one kind of replica", "Ask once per GPU type."
@@ -199,7 +196,8 @@ def scheduler_replica(given: Workload | Frame | str | Path | None, options: Mapp
             f"{option.label}",
             "Take more GPUs per replica (--tp), a GPU with more memory, or a workload without its longest requests.",
         )
-    return SchedulerReplica(workload, question.traffic.rate_per_s, option, setup.slots, setup.kv_tokens, setup.warnings)
+    held = setup.slots, setup.kv_tokens, setup.warnings
+    return SchedulerReplica(workload, question.traffic.rate_per_s, option, *held, inputs.utilization_cap)
 
 
 def mixed_cost_known(profile: Profile) -> bool:

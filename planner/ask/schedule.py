@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 from planner.ask.dwell import cheapest_holding, paid_replicas
 from planner.ask.hourly import Elasticity, Hourly
@@ -21,6 +21,7 @@ from planner.size.fleet import Fleet
 from planner.size.pool import Pool, Shortfall
 from planner.units import (
     HOUR_S,
+    HOURS_PER_DAY,
     LEAST_RATE,
     format_count,
     format_duration,
@@ -28,11 +29,9 @@ from planner.units import (
     parse_duration,
     parse_fraction,
 )
-from planner.workload.hours import HOURS_PER_DAY, HourlyRates
+from planner.workload.hours import HourlyRates
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -342,7 +341,7 @@ def schedule(
         A plan or a plan file: its pools, boundaries and engines, scaled by the hour. A configuration file or ``None``:
         the pools are planned for the busiest hour first.
     hours
-        File with 24 or 168 rates, or a shipped service; default the workload's own hours.
+        File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours.
     startup
         From starting a replica until it serves [s]; it is started, and paid, that much ahead.
     dwell

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.ask.replica import PooledReplica, capacity, pooled_replicas
+from planner.ask.replica import NEVER_S, PooledReplica, capacity, pooled_replicas
 from planner.errors import InfeasibleError, InputError
 from planner.papers.policy import Situation, find_policy
 from planner.papers.run import Run, as_requests, run_policy
@@ -33,9 +33,6 @@ RELAXED_TBT_S = 0.5
 """Time between tokens that SLAI keeps where no TPOT is promised: the paper's for its free tier [s]."""
 POLICIES = {"sarathi": "mixed", "eb": "eb", "slai": "slai", "wait": "wait", "rad": "rad"}
 """Name of a scheduler -> policy of the simulator."""
-
-NEVER_S = 1e9
-"""A limit that nothing breaks [s]."""
 
 
 @dataclass(frozen=True, slots=True)

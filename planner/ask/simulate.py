@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,14 +41,11 @@ from planner.size.fleet import Fleet
 from planner.size.pool import Pool, traffic_of
 from planner.size.shapes.disaggregated import Disaggregated
 from planner.units import RATE_RULE, is_rate
-from planner.workload.given import load_workload
+from planner.workload.importing import Frame, load_workload
 from planner.workload.pools import DECODE, FEWEST_REQUESTS, KV, PoolLaw
 from planner.workload.sending import Sending, Surge, paced_clients
 from planner.workload.sessions import Sessions
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 ERROR = 0.02
 """Relative standard error of the offered rate that the length of a run with measured bursts is to leave [1]."""
@@ -98,80 +95,53 @@ class Verification(Record):
         return [c.to_dict() for c in self.checks]
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What a fleet is sent.
-
-    Parameters
-    ----------
-    arrivals
-        ``"auto"`` (a trace's own requests where they are known one by one, else drawn at random), ``"dispersion"`` (drawn with
-        the bursts the workload measured), ``"poisson"``, or ``"paced:N"`` (N clients that send at constant gaps); ``None`` = the
-        plan's ``burst``.
-    trace
-        A workload with time stamps that is replayed in place of the plan's own traffic.
-    growth
-        What a rate above a trace's own stands for: ``users`` (copies shifted in time) or ``use`` (the same requests, faster);
-        ``None`` = as the plan.
-    surge
-        Flash crowds; only their requests are measured.
-    in_flight
-        Requests of all clients under way at most.
-    """
-
-    arrivals: str | None = None
-    trace: Workload | None = None
-    growth: str | None = None
-    surge: Surge | None = None
-    in_flight: float = math.inf
-
-    def __post_init__(self) -> None:
-        if self.growth not in (None, *GROWTH):
-            raise InputError(f"growth must be one of {', '.join(GROWTH)}, got {self.growth!r}")
-        if self.paced is None and self.arrivals not in (None, "auto", "dispersion", "poisson"):
-            known = "auto, dispersion, poisson or paced:N, N clients at constant gaps"
-            raise InputError(f"arrivals: {self.arrivals!r} is not known", f"Use {known}.")
-        if not self.in_flight >= 1.0:
-            raise InputError(f"in_flight must be at least 1, got {self.in_flight!r}")
-
-    @property
-    def paced(self) -> int | None:
-        """Number of paced clients, where that was said."""
-        return paced_clients(self.arrivals or "")
-
-    def beside(self, sending: Sending) -> Sending:
-        """How clients send: what is not stated as a plan has it."""
-        paced = sending.paced if self.arrivals is None and self.trace is None else self.paced
-        return Sending(paced, min(self.in_flight, sending.in_flight), self.surge or sending.surge)
-
-
 class FleetSource:
     """The requests of every pool of a fleet, and what becomes of them.
 
     Parameters
     ----------
     fleet
-        The fleet.
-    load
-        What it is sent.
+        The fleet, and its traffic as planned.
+    arrivals, trace, growth, surge, in_flight
+        What is sent otherwise, as of :func:`simulate`; ``None`` = as planned.
     requests, most
         Requests of a run that are drawn, and of one that is all there is.
     """
 
-    def __init__(self, fleet: Fleet, load: Load, requests: int, most: int) -> None:
-        self.fleet, self.load, self.requests, self.most = fleet, load, requests, most
+    def __init__(
+        self,
+        fleet: Fleet,
+        arrivals: str | None,
+        trace: Workload | None = None,
+        growth: str | None = None,
+        surge: Surge | None = None,
+        in_flight: float = math.inf,
+        requests: int = verify.MAX_REQUESTS,
+        most: int = verify.MAX_REQUESTS,
+    ) -> None:
+        paced = paced_clients(arrivals or "")
+        if growth not in (None, *GROWTH):
+            raise InputError(f"growth must be one of {', '.join(GROWTH)}, got {growth!r}")
+        if paced is None and arrivals not in (None, "auto", "dispersion", "poisson"):
+            known = "auto, dispersion, poisson or paced:N, N clients at constant gaps"
+            raise InputError(f"arrivals: {arrivals!r} is not known", f"Use {known}.")
+        if not in_flight >= 1.0:
+            raise InputError(f"in_flight must be at least 1, got {in_flight!r}")
+        self.fleet, self.arrivals, self.trace, self.requests, self.most = fleet, arrivals, trace, requests, most
         asked = fleet.question.traffic
-        bursts = asked.bursts if load.arrivals is None and load.trace is None else load.arrivals in (None, "auto")
-        sending = load.beside(asked.sending)
+        planned, bursts = arrivals is None and trace is None, arrivals in (None, "auto")
+        if planned:
+            paced, bursts = asked.sending.paced, asked.bursts
+        sending = Sending(paced, min(in_flight, asked.sending.in_flight), surge or asked.sending.surge)
         if not sending.ordinary:
-            sending = replace(sending, drawn=not bursts or sending.paced is not None)
+            sending = replace(sending, drawn=not bursts or paced is not None)
         self.traffic = replace(
             asked,
-            workload=_other_deal(load.trace or asked.workload),
-            bursts=bursts and sending.paced is None,
-            growth=load.growth or asked.growth,
+            workload=_other_deal(trace or asked.workload),
+            bursts=bursts and paced is None,
+            growth=growth or asked.growth,
             sending=sending,
-            cache=asked.cache and load.trace is None,
+            cache=asked.cache and trace is None,
         )
         # every request passes both pools of a pair
         self.laws = [fleet.law] if isinstance(fleet, Disaggregated) else [pool.law for pool in fleet.pools]
@@ -204,10 +174,10 @@ class FleetSource:
         """
         law = self.laws[k]
         rate = self.fleet.rate * law.share
-        if self.load.arrivals == "dispersion":
+        if self.arrivals == "dispersion":
             return self._dispersed(law, rate)
         traffic = traffic_of(self.traffic, law)
-        if self.load.trace is not None and self.traffic.bursts and not traffic.recorded:
+        if self.trace is not None and self.traffic.bursts and not traffic.recorded:
             self._refuse(k)
         return laid_traffic(traffic, rate, engines, seeds, self.most if traffic.recorded else self.requests, spread)
 
@@ -239,7 +209,7 @@ class FleetSource:
             sessions = None if model is None else self.laws[k].sessions()
         traffic: Traffic
         # a trace that is replayed has requests of its own
-        if model is None or sessions is None or self.load.trace is not None:
+        if model is None or sessions is None or self.trace is not None:
             model, traffic = None, self.of(k, sent_to, seeds, spread=behind is None)
         elif sending.in_flight < math.inf or sending.surge is not None:
             raise InputError("in_flight, surge: not together with sessions")
@@ -403,7 +373,7 @@ def simulate(
     workload: Workload | Frame | str | Path | None = None,
     rate: float | None = None,
     requests: int = 50_000,
-    seeds: int | Sequence[int] = 6,
+    seeds: int | Sequence[int] = verify.RUNS,
     max_requests: int | None = None,
     preset: str | None = None,
     arrivals: str | None = None,
@@ -422,25 +392,29 @@ def simulate(
         A plan, or a file that holds one.
     workload, rate
         Other traffic, another rate [1/s].
-    requests, seeds, max_requests
-        Requests of a run that are drawn; runs per pool, each another draw of the traffic; requests of a pool at most: of a trace
-        in each run, of those drawn in all, of which there are more runs while a verdict is open. Default 4 million.
+    requests
+        Requests of a run that are drawn.
+    seeds
+        Runs per pool, each another draw of the traffic.
+    max_requests
+        Requests of a pool at most: of a trace in each run, of those drawn in all, of which there are more runs while a verdict is
+        open. Default: 4 million.
     preset
-        Engine rules: ``mixed``, ``paged``, ``slots`` or ``policies``; default those of the plan's method.
+        Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.
     arrivals
-        ``auto`` (the workload's own requests where it knows them one by one, else drawn at random), ``dispersion`` (drawn with
-        the bursts it measured), ``poisson``, or ``paced:N`` (N clients at constant gaps); default as the plan assumed.
+        auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), poisson, or
+        paced:N clients at constant gaps. Default: as the plan assumed.
     replay
-        A trace that is replayed instead, its time stamps with their lengths.
+        Trace to replay, its time stamps with their lengths; at another rate as that many more users.
     growth
-        A trace reaches more than its own rate by more users (copies of it, shifted in time) or by more use of the same users
-        (the same requests, faster); default as the plan.
+        A replay reaches more than its rate by more users (copies of it, shifted in time) or more use (the same requests, faster).
+        Default: as the plan.
     surge
-        Flash crowds, whose requests alone are measured: ``3x/60s``, or ``3x/60s/30s`` with a ramp of 30 s.
+        Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.
     in_flight
         Requests of all clients under way at most (closed loop).
     verify_with
-        ``kernel``, or ``python``, its reference: some 20,000 requests in two runs.
+        What replays: kernel, or python, its reference (some 20000 requests).
     progress
         Told (pool, share of its current run done).
 
@@ -454,7 +428,6 @@ def simulate(
         Traffic, an engine's rules or a number of requests that cannot be.
     """
     crowd, trace = None if surge is None else Surge.parse(surge), None if replay is None else load_workload(replay)
-    load = Load(arrivals, trace, growth, crowd, in_flight or math.inf)
     built = standing(fleet, workload, rate)
     most = max_requests or verify.MAX_REQUESTS
     if not is_rate(built.rate):
@@ -471,7 +444,7 @@ def simulate(
         numbers = numbers[:RUNS_BY_PYTHON]
         most = min(most, BY_PYTHON // len(numbers))
     requests = min(requests, most)
-    source = FleetSource(built, load, requests, most)
+    source = FleetSource(built, arrivals, trace, growth, crowd, in_flight or math.inf, requests, most)
     asked = _asked(built)
     # both pools of a pair together
     groups = [asked] if isinstance(built, Disaggregated) else [[pool] for pool in asked]

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from planner.ask.options import ReplicaOptions
-from planner.ask.replica import UTILIZATION, SchedulerReplica, scheduler_replica
+from planner.ask.replica import SchedulerReplica, scheduler_replica
 from planner.errors import InputError, refuse_below_1
 from planner.predict.bounds import MaxThroughput, max_throughput, mean_running
 from planner.shared.arguments import spelled_out, told_types
 from planner.shared.record import Record
 from planner.shared.remarks import said
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 _CHUNKS = (128, 256, 512, 1024, 2048, 4096, 8192)
 ENGINE_ERROR = 0.01
@@ -128,7 +126,7 @@ def stability(
     workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
         As for :func:`plan`; one kind of replica.
     replicas
-        Replicas of the fleet; default enough for a load of 0.85.
+        Replicas of the fleet. Default: enough for a load of 0.85.
     burst
         Burst asked about, as a factor on the rate.
 
@@ -144,7 +142,7 @@ def stability(
     limit = max_throughput(replica.lengths, replica.engine)
     if limit.per_s <= 0.0 and replicas is None:
         raise InputError("no number of replicas sustains this workload: its longest prompt does not fit into KV memory")
-    count = replicas or max(1, math.ceil(rate / (UTILIZATION * limit.per_s)))
+    count = replicas or max(1, math.ceil(rate / (replica.utilization_cap * limit.per_s)))
     bounds = _bounds(replica, count, limit)
     engine = bounds[0]
     verdict, deciding, sure, text = _verdict(engine, bounds[-1], rate, replica.profile.band)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from planner.ask.capacity import (
     capacity_at,
     largest,
     largest_rate,
-    pool_keeps,
     with_its_users,
 )
 from planner.ask.fitting import Fitting, Refused
@@ -27,12 +27,12 @@ from planner.errors import InfeasibleError
 from planner.predict.replica import EngineOption
 from planner.question.compiled import compile_question, population_of, stated_rate
 from planner.question.options import PlanInputs
-from planner.shared.kept import keeping, once
+from planner.shared.kept import keeping
 from planner.size.assemble import fleet_of
 from planner.size.fleet import Fleet
 from planner.size.grid import engine_choices
 from planner.size.margin import Margin
-from planner.size.pool import Pool, gpus_by_type, pool_for, when_idle
+from planner.size.pool import Pool, gpus_by_type, pool_for, pool_keeps, when_idle
 from planner.size.problem import KEPT_BACK, FleetProblem, held_to
 from planner.size.shapes import find_shape, shape_names
 from planner.size.shapes.colocated import Colocated
@@ -124,6 +124,7 @@ class Stock:
     """
 
     def __init__(self, inputs: PlanInputs, workload: Workload, have: Mapping[str, int], every_s: float = 0.0) -> None:
+        self._made_of = inputs, workload, have, every_s
         inputs = replace(inputs, gpu=tuple(have), inventory=dict(have))
         self.question = compile_question(inputs, workload, 1.0)
         if (population := self.question.traffic.sending.population) is not None:
@@ -136,6 +137,10 @@ class Stock:
             kept = (held_to(p, KEPT_BACK) for p in self.promises.of_pools)
             self.promises = self.promises.only(tuple(p for p in kept if p is not None))
         self._refused: dict[tuple[str, ...], Refused] = {}
+
+    def __reduce__(self) -> tuple[type[Stock], tuple[Any, ...]]:
+        """Another process makes it anew."""
+        return Stock, self._made_of
 
     @property
     def by_share(self) -> bool:
@@ -168,6 +173,7 @@ class Stock:
         """Iteration times of an engine with which its pools keep their promises, over those of its profile [1]."""
         return self._margin(option, len(self.have)).slow
 
+    @keeping()
     def cells(self, lengths: Range, near: Mapping[str, Cell], alone: bool = False) -> dict[str, Cell]:
         """The engine of each type that bears most of a range with all GPUs there are; `near` are those of a range like it, which
         are looked at `alone` where they may be."""
@@ -322,26 +328,6 @@ class Stock:
 
 
 @keeping()
-def _cells(
-    inputs: PlanInputs,
-    workload: Workload,
-    have: Mapping[str, int],
-    every_s: float,
-    lengths: Range,
-    near: Mapping[str, Cell],
-    alone: bool = False,
-) -> dict[str, Cell]:
-    """:meth:`Stock.cells`, in another thread or process."""
-    return _stock_of(inputs, workload, have, every_s).cells(lengths, near, alone)
-
-
-def _stock_of(inputs: PlanInputs, workload: Workload, have: Mapping[str, int], every_s: float) -> Stock:
-    """The stock, made once."""
-    key = ("stock", id(inputs), id(workload), repr(have), every_s)
-    return once(key, lambda: (inputs, workload, Stock(inputs, workload, have, every_s)))[2]
-
-
-@keeping()
 def capacity_of_stock(
     inputs: PlanInputs, workload: Workload, have: Mapping[str, int], executor: Executor | None = None
 ) -> Capacity:
@@ -366,11 +352,11 @@ def capacity_of_stock(
     run = map if executor is None else executor.map
     population, best = population_of(inputs), None
     if population is None:
-        return _capacity(inputs, workload, have, run)
+        return _capacity(Stock(inputs, workload, have), run)
     # how often users ask hangs on the fleet that they ask
     every_s = population.users / stated_rate(inputs, workload)
     for _ in range(MOST_ROUNDS):
-        found = _capacity(inputs, workload, have, run, every_s)
+        found = _capacity(Stock(inputs, workload, have, every_s), run)
         if best is not None and (found.users or 0) <= (best.users or 0):
             break
         best, before, every_s = found, every_s, found.served.users_per_rate or every_s
@@ -380,35 +366,26 @@ def capacity_of_stock(
     return best
 
 
-def _capacity(
-    inputs: PlanInputs,
-    workload: Workload,
-    have: Mapping[str, int],
-    run: Callable[..., Iterable[dict[str, Cell]]],
-    every_s: float = 0.0,
-) -> Capacity:
+def _capacity(stock: Stock, run: Callable[..., Iterable[dict[str, Cell]]]) -> Capacity:
     """See :func:`capacity_of_stock`; engines and cuts are those of users who ask every so often [s], their number is exact."""
-    stock = _stock_of(inputs, workload, have, every_s)
     if stock.by_share:
-        found = _fitted(stock, _by_share(stock, partial(_cells, inputs, workload, have, every_s), run))
+        found = _fitted(stock, _by_share(stock, run))
     else:
         # no fleet is thought of: from what the load alone allows on down
         found = _planned(stock)
     if found is None:
         raise InfeasibleError(
-            f"no fleet of {' and '.join(f'{n:,} {gpu}' for gpu, n in have.items())} keeps the promises at any rate",
+            f"no fleet of {' and '.join(f'{n:,} {gpu}' for gpu, n in stock.have.items())} keeps the promises at any rate",
             "See what binds: fleetopt plan with these GPUs (--gpu); or relax the promise.",
         )
-    return with_its_users(found[0], capacity_at(*found, have))
+    return with_its_users(found[0], capacity_at(*found, stock.have))
 
 
-def _by_share(
-    stock: Stock, ask: Callable[..., dict[str, Cell]], run: Callable[..., Iterable[dict[str, Cell]]]
-) -> Borne | None:
+def _by_share(stock: Stock, run: Callable[..., Iterable[dict[str, Cell]]]) -> Borne | None:
     """The fleet of traffic cut by length and by share that bears most, and what it bears; `run` asks cells elsewhere."""
     ways = stock.ways()
     whole: tuple[Range, ...] = ((0.0, stock.moments.top),)
-    cells = [*run(ask, whole, [{}])]
+    cells = [*run(stock.cells, whole, [{}])]
     way, best, step, found = whole, len(ways) // 2, max(len(ways) // 4, 1), dict[int, list[dict[str, Cell]]]()
 
     def rate(at: int) -> float:
@@ -419,13 +396,13 @@ def _by_share(
         for at in (best, best - step, best + step):
             if 0 <= at < len(ways) and at not in found:
                 near = found[min(found, key=lambda k: abs(k - at))] if found else [{}, {}]
-                found[at] = [*run(ask, ways[at], near, [bool(found)] * 2)]
+                found[at] = [*run(stock.cells, ways[at], near, [bool(found)] * 2)]
         best = max(found, key=rate)
         if step == 1:
             break
         step = (step + 1) // 2
     if ways and rate(best) > stock.allocated(whole, cells)[0]:
-        way, cells = ways[best], [*run(ask, ways[best], found[best])]
+        way, cells = ways[best], [*run(stock.cells, ways[best], found[best])]
     about, parts = stock.allocated(way, cells)
     fleet = stock.fleet(way, parts, cells, about) if about > 0.0 else None
     return None if fleet is None else _decided(fleet, about)

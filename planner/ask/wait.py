@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from planner.ask.options import ReplicaOptions
-from planner.ask.replica import UTILIZATION, SchedulerReplica, scheduler_replica
+from planner.ask.replica import SchedulerReplica, scheduler_replica
 from planner.errors import InputError, refuse_below_1
 from planner.fluid import nested_wait as nested
 from planner.fluid import wait as fluid
@@ -19,10 +19,8 @@ from planner.shared.arguments import spelled_out, told_types
 from planner.shared.record import Record, json_number, taken
 from planner.shared.remarks import said
 from planner.units import parse_duration, parse_fraction
+from planner.workload.importing import Frame
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 NESTED = ("segments", "ends", "thresholds=thresholds.n", "iteration_s=thresholds.dT", "memory_tokens=memory")
 """What is told of the segments of Nested WAIT, and where it lies."""
@@ -146,11 +144,15 @@ def wait(
     workload, rate, gpu, model, tp, profile, token_budget, max_num_seqs
         As for :func:`plan`; one kind of replica.
     replicas
-        Replicas that share the rate; default enough for 0.85 of capacity.
-    types, segments
-        Output classes of WAIT; segments of Nested WAIT. Default those with the least memory.
-    horizon, delta
-        Time the memory promise covers [s], and the probability that memory is exceeded in that time.
+        Replicas that share the rate. Default: enough for 0.85 of capacity.
+    types
+        Output classes of WAIT. Default: up to four, as memory allows.
+    segments
+        Segments of Nested WAIT. Default: those with the least memory.
+    horizon
+        Time the memory promise covers, e.g. 1h [s].
+    delta
+        Probability that memory is exceeded in that time, e.g. 1%.
 
     Returns
     -------
@@ -168,7 +170,7 @@ def wait(
     # one prefill-only type with the mean work has the same S
     work = _round(replica.mean(replica.work))
     growth = fluid.load_scale_max([(_round(replica.rate_per_s), work, 0)], d0, d1, C)
-    count = replicas or max(1, math.ceil(1.0 / (UTILIZATION * growth)))
+    count = replicas or max(1, math.ceil(1.0 / (replica.utilization_cap * growth)))
     rate = replica.rate_per_s / count
     total = [(_round(rate), work, 0)]
     fluid_state, scale = fluid.fluid_equilibrium(total, d0, d1), fluid.load_scale_max(total, d0, d1, C)

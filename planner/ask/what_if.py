@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from planner.ask.asked import saved_of
 from planner.ask.points import Journal, RowFile, key_of
@@ -25,11 +25,8 @@ from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.assemble import fleet_of, make_plan
 from planner.size.shapes import standing_fleet
-from planner.workload.given import load_workload
+from planner.workload.importing import Frame, load_workload
 from planner.workload.workload import Workload
-
-if TYPE_CHECKING:
-    from planner.workload.given import Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +191,14 @@ def what_if(
     executor
         Plans the points elsewhere: any :class:`concurrent.futures.Executor`, also Dask's or Ray's. Their order is kept.
     jobs
-        Threads that plan the points, > 0, where no executor is given.
+        Threads that plan the points where no executor does, at least 1; 0 of the command line: one for each core.
     resume
-        File of finished points (JSON lines): those of this sweep that are in it are taken from there, the others added as
-        they are done, so that an interrupted sweep goes on. Rows without a plan do where none is asked for.
+        File of finished points (JSON lines), made when missing: an interrupted sweep goes on where it stopped. Rows without a plan
+        do where none is asked for.
     stream
         CSV or Parquet file that gets every row as its point is done, in the order they are.
     keep
-        Of a plan: keep its pools, engines and boundaries but for what is changed; every row says what is pinned.
+        Keep the plan's pools, engines and boundaries but for what is changed; every row says what is pinned.
     plans
         Whether every point has its plan. Without them there are rows alone (``to_rows()``), in about half the time.
     **values

@@ -34,8 +34,11 @@ LOWEST_LOG = 2.0 * math.log(LEAST)
 """Logarithm that stands for nothing [log SI]."""
 ROUNDS, SHORT_ROUNDS = 6, 3
 """Fixed-point steps from the load to the running sequences where TTFT was not measured [1]."""
-STEP = 1e-5
+STEP = float(np.finfo(np.float64).eps) ** (1.0 / 3.0)
 """Finite difference of a logarithm, between rounding (larger when it is smaller) and curvature [1]."""
+
+SHORTEST = (16, 8)
+"""Shortest prompt and answer that anything is said of [tokens]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,8 +346,6 @@ STARTS_PER_WORKER = 1 / 8
 """Requests that must begin in a window, for each in flight; two at least: between two first tokens lies a whole stretch [1]."""
 JITTER = 0.3
 """Share of an iteration within which its tokens reach all readers [1]."""
-LIFE_SHARE = 0.5
-"""Share of a request's life to watch: workers start evenly spread over it, so that any part shows all ages [1]."""
 STARTS = 4.0
 """Requests of a loop that are to begin while it is watched."""
 ITERATIONS = 64.0
@@ -426,7 +427,8 @@ def window_s(workers: int, output_tokens: float, tpot_s: float, life_s: float) -
     >>> window_s(32, 100, 0.05, 6.0), window_s(2, 100, 0.05, 6.0)
     (3.2, 12.0)
     """
-    return max(LIFE_SHARE * life_s, STARTS / workers * life_s, min(ITERATIONS, output_tokens) * tpot_s)
+    # workers start evenly spread over a life, so that any part of it shows all ages
+    return max(0.5 * life_s, STARTS / workers * life_s, min(ITERATIONS, output_tokens) * tpot_s)
 
 
 def steady_state(streams: Sequence[Stream], workers: int) -> tuple[ServerPoint, int, float] | str:

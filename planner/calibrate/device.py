@@ -6,16 +6,13 @@ Run as a program it is one process of a group that sums hidden states as engines
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -23,21 +20,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from planner.calibrate.http import ASKING_S
 from planner.catalog import gpu as find_gpu
 from planner.errors import CalibrationError, InputError
+from planner.shared.cores import answers_of
 from planner.shared.documents import printable
 from planner.shared.extras import installing
 from planner.shared.remarks import those_that_hold
 from planner.units import number_of
 
-ASKING_S = 5.0
-"""Longest wait for an answer of the driver's tool [s]."""
 SLOWED = 0.92
-"""A clock below this share of its largest is not what the data sheet speaks of [1]."""
-POWER_FULL = 0.97
-"""Share of its power limit from which a GPU is taken to be held by it [1]."""
-HOT_C = 85.0
-"""Temperature from which a slowed GPU is taken to be held by it [degrees Celsius]."""
+"""A clock below this share of its largest is not what the data sheet speaks of; power and temperature, which are told with it, say
+what held it [1]."""
 
 
 _SLICE = re.compile(r"\bmig\b|\b\d+g\.\d+gb\b")
@@ -251,12 +245,9 @@ class GpuState:
     def doubts(self) -> tuple[str, ...]:
         """What about it makes measurements say less, one sentence each."""
         slowed = self.sm_mhz and self.sm_max_mhz and self.sm_mhz < SLOWED * self.sm_max_mhz
-        full = self.power_w and self.power_limit_w and self.power_w > POWER_FULL * self.power_limit_w
-        hot = self.temperature_c is not None and self.temperature_c >= HOT_C
-        why = ", held by its power limit" if full else ", held by its temperature" if hot else ""
         others = (self.processes or 1) - 1
         return those_that_hold([
-            (slowed, "gpu_slowed", {"mhz": self.sm_mhz, "most": self.sm_max_mhz, "why": why}),
+            (slowed, "gpu_slowed", {"mhz": self.sm_mhz, "most": self.sm_max_mhz}),
             (others, "gpu_shared", {"others": others}),
         ])  # fmt: skip
 
@@ -315,8 +306,8 @@ ALL_REDUCE, GATHERS = "an all-reduce", "gathers"
 SIZES = (1, 16, 128, 1024, 8192)
 """Tokens whose hidden states are summed."""
 
-CALLS, REPEATS = 20, 10
-"""Calls in a row that are timed together, and how often; the fastest is what the links allow."""
+CALLS = 10
+"""Calls in a row that are timed together, and how often that is done; the fastest is what the links allow."""
 
 WAIT_S = 120.0
 """Starting the processes included."""
@@ -361,31 +352,9 @@ def collective_seconds(
             "store": str(Path(folder) / "store"),
             "sizes": sizes,
         }
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-m", "planner.calibrate.device", json.dumps({**job, "rank": rank})],
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-            for rank in range(gpus)
-        ]  # fmt: skip
-        until = time.monotonic() + wait_s
-        answers = []
-        try:
-            for process in running:
-                out, told = process.communicate(timeout=max(0.0, until - time.monotonic()))
-                if process.returncode != 0:
-                    why = told.strip().splitlines()[-1:] or ["it ended without a word"]
-                    raise CalibrationError(f"{what} over {gpus} processes failed: {printable(why[0])}")
-                answers.append(out)
-        except subprocess.TimeoutExpired:
-            raise CalibrationError(f"{what} over {gpus} processes took more than {wait_s:g} s") from None
-        finally:
-            for process in running:
-                with contextlib.suppress(OSError, ValueError), process:
-                    process.kill()
+        jobs = [{**job, "rank": rank} for rank in range(gpus)]
+        parts = answers_of("planner.calibrate.device", jobs, wait_s, f"{what} over {gpus} processes")
     # the group is as fast as its slowest member
-    parts = [json.loads(answer) for answer in answers]
     return {size: max(part[str(size)] for part in parts) for size in sizes}
 
 
@@ -394,7 +363,8 @@ def main() -> None:
     import torch
     import torch.distributed as distributed
 
-    given = json.loads(sys.argv[1])
+    given = json.load(sys.stdin)
+    torch.set_num_threads(1)
     world, rank, machine = given["world"], given["rank"], Device(torch, given["device"])
     if machine.cuda:
         torch.cuda.set_device(rank)
@@ -420,7 +390,7 @@ def main() -> None:
         part.zero_()
 
         # all take part in every call: as many from each, whatever they take
-        found[tokens] = machine.seconds(call, CALLS, 0.0, min, REPEATS)
+        found[tokens] = machine.seconds(call, CALLS, 0.0, min, CALLS)
         distributed.barrier()
     print(json.dumps(found), flush=True)
     distributed.destroy_process_group()

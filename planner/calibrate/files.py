@@ -524,7 +524,7 @@ def _servers_csv(text: str, name: str, where: Selected, assumed: Assumed) -> dic
 
 def _opened(text: str, name: str) -> tuple[csv.DictReader[str], list[str]]:
     """Rows of a CSV, and the names of its columns without blanks around them."""
-    reader = rows_by_column(text, name)
+    reader = rows_by_column(text.splitlines(), name)
     reader.fieldnames = header = [column.strip() for column in reader.fieldnames or ()]
     return reader, header
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planner.calibrate.closed_loop import LOWEST_LOG, FloatArray, with_experts_of
 from planner.calibrate.points import Batch, Points
-from planner.calibrate.solver import POINT_SD, TAILS, Problem, ends
+from planner.calibrate.solver import CLEARLY, LEVEL_SD, MISFIT, POINT_SD, RESAMPLES, TAILS, Problem, ends
 from planner.errors import CalibrationError
 from planner.machine.iteration import IterationModel
 from planner.machine.roofline import PRIOR_LOG_SD
@@ -39,33 +39,22 @@ eleven measured configurations 24, 12 and 6 points then miss the rest by 3.3, 3.
 and 4.6%) [1]."""
 
 TILES = (1, 64, 128, 256)
-INTERFERENCE_MARGIN = 9.0
-"""Interference is kept only when it lowers the robust loss by so many times the loss per point (at least 1), three standard
-deviations, as misfit elsewhere easily looks like it; a tile other than the prior's by one."""
-
 MOST_POINTS = 600
 """A fit takes at most so many points; of more it takes them evenly, by batch (:func:`_thinned`), and tells all of its errors."""
 
 LEFT_OUT_GROUPS = 100
 """Up to so many points are left out one by one; more in so many groups, repeats of a batch always together."""
 
-MOST_NAMED = 20
-"""Outliers named one by one."""
 
-RESAMPLES = 200
-CONCENTRATION = 0.5
-"""Of the Dirichlet weights; below 1 makes up for the parameters the points have already paid for (about 8 of 28)."""
-
-IDENTIFIED_HALF_WIDTH = 0.35
-"""A parameter whose 90% interval is wider than +-35% is reported as not identified [1]."""
+WIDEST = 0.40
+"""Half-width of a 90% interval beyond which nothing is known: a parameter is not identified, and a profile says less than the
+estimate that nobody measured for [1]."""
 
 OUTLIER_FACTOR = 8.0
 """Points further off than 10% and this many robust standard deviations are named, and do not count."""
 
-BAND_FACTOR = 1.8
-USUAL_MISS, USUAL_POINTS = 0.045, 8
-"""The band is this many root mean squares of the left-out errors, together with that many points of the usual miss: chosen so
-that on eleven measured configurations bands of 24, 12 and 6 points hold 93, 87 and 90% of all other batches [1]."""
+USUAL_POINTS = 8
+"""Points of the usual misfit that stand beside those left out in the band: few say little about their own spread."""
 
 DRIFT_SD = 0.15
 """Prior standard deviation of the slowdown over a run [1]."""
@@ -160,8 +149,8 @@ class Fit(Record):
         The root mean square of the left-out errors, held by what fits of other machines were missed by: the errors of a few
         points say little about their own spread.
         """
-        known = self.points * self.leave_one_out_rms**2 + USUAL_POINTS * USUAL_MISS**2
-        return max(POINT_SD, BAND_FACTOR * math.sqrt(known / (self.points + USUAL_POINTS)))
+        known = self.points * self.leave_one_out_rms**2 + USUAL_POINTS * MISFIT**2
+        return max(POINT_SD, LEVEL_SD * math.sqrt(known / (self.points + USUAL_POINTS)))
 
 
 class Design:
@@ -254,7 +243,7 @@ def _problem(points: Points, prior: IterationModel, width: float, tile: int, wit
     sd[:DRIFT] *= width
     design = Design(points, prior, tile, _position(points, points))
     return Problem(
-        design, np.log(points.time_s), np.arange(count), np.ones(count), mean, np.diag(sd**-2.0), RESIDUAL_SCALE[1]
+        design, np.log(points.time_s), np.arange(count), np.ones(count), mean, sd, RESIDUAL_SCALE[1]
     )  # fmt: skip
 
 
@@ -268,7 +257,7 @@ def _started(points: Points, prior: IterationModel, width: float, has_mixed: boo
         theta, cost = problem.solve(problem.starts())
         if not found:
             dispersion = max(1.0, float(cost[0]) / len(points))
-        margin = float(tile != prior.tau) + (INTERFERENCE_MARGIN if with_x else 0.0)
+        margin = float(tile != prior.tau) + (CLEARLY if with_x else 0.0)
         found.append((float(cost[0]) + margin * dispersion, problem, theta[0]))
     return min(found, key=lambda one: one[0])[1:]
 
@@ -293,7 +282,7 @@ def _settled(problem: Problem, theta: FloatArray, points: Points, prior_x: float
     start = theta.copy()
     start[X] = prior_x - 2.0
     (found,), (cost,) = freed.solve(start[None])
-    pays = cost + INTERFERENCE_MARGIN * max(1.0, plain / count) < plain
+    pays = cost + CLEARLY * max(1.0, plain / count) < plain
     return (freed, found) if pays else (problem, theta)
 
 
@@ -348,7 +337,8 @@ def fit_points(
     begun = _started(points, prior, prior_width, has_mixed)
     problem, theta = _settled(*begun, points, float(_theta(prior)[X]) if has_mixed else None)
     design, with_x = cast(Design, problem.model), bool(problem.mean[X] > LOWEST_LOG)
-    sample_theta = problem.resampled(theta, resamples, CONCENTRATION)
+    # weights below 1 make up for the parameters the points have already paid for, about 8 of 28
+    sample_theta = problem.resampled(theta, resamples, 0.5)
     group = _groups(points)
     groups = int(group.max()) + 1
     loo_error = problem.left_out(theta[None], group)[problem.counted > 0.0]
@@ -513,7 +503,7 @@ def _identified(
     slope, sd = design(theta[None])[1][0], prior_width * _prior_sd()
     for k, name in enumerate(PARAMETERS):
         touched = bool((slope[:, k] > 0.0).any())
-        narrow = float(np.ptp(ends(sample_theta[:, k]))) <= 2.0 * IDENTIFIED_HALF_WIDTH
+        narrow = float(np.ptp(ends(sample_theta[:, k]))) <= 2.0 * WIDEST
         learned = float(np.std(sample_theta[:, k])) <= 0.6 * float(sd[k])
         found[name] = touched and narrow and learned
     # e at or below g never binds
@@ -574,7 +564,7 @@ def _warnings(
     """What is wrong with the points or with the fit, a sentence each."""
     kinds, batches = set(points.kinds), len(set(points.batches))
     vague = [name for name, known in identified.items() if not known and name not in ("x", "e")]
-    farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:MOST_NAMED]
+    farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:10]
     found: list[tuple[object, str, dict[str, object]]] = [
         (batches < ENOUGH_POINTS, "few_batches", {"batches": batches, "enough": ENOUGH_POINTS}),
         (points.composed, "mixed_composed", {}),
@@ -584,7 +574,7 @@ def _warnings(
         (has_mixed and "chunk" not in kinds, "no_chunk", {}),
         (vague, "not_identified", {"names": ", ".join(vague)}),
         *((True, "outlier", {"batch": points.batches[i], "residual": residuals[i]}) for i in sorted(farthest)),
-        (len(outliers) > MOST_NAMED, "more_outliers", {"more": len(outliers) - MOST_NAMED}),
+        (len(outliers) > 10, "more_outliers", {"more": len(outliers) - 10}),
         (drift is not None and abs(drift) > POINT_SD, "drifted", {"drift": math.expm1(drift or 0.0)}),
         (leave_one_out > FAR_OFF, "left_out_batches", {"error": leave_one_out}),
     ]

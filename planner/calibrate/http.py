@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import io
 import json
 import math
 import queue
@@ -22,18 +23,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from planner.errors import InputError
-from planner.shared.documents import check_depth, counted
+from planner.shared.documents import check_depth, counted, printable
 
 LARGEST_BODY = 16 * 2**20
 """Of a page, an answer or a line of a stream of events [bytes]."""
-CHUNK_BYTES = 65536
-"""Read at once [bytes]."""
 GRACE_S = 0.5
 """How long the end of a body may take after its last event [s]."""
-KEPT_S = 2.0
-"""An idle connection is not used again after this time: servers close theirs after five seconds [s]."""
-SHOWN = 200
-"""Characters of a text from outside that a message shows."""
+ASKING_S = 5.0
+"""Longest wait for one answer of a server, which may be starting, or of a tool [s]."""
 SHORTEST_SECRET = 6
 """Pieces of a key this long are blotted out of messages; shorter ones would blot out ordinary words [characters]."""
 
@@ -42,7 +39,6 @@ PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
 
 _CREDENTIALS = re.compile(r"(?i)\b(https?://)[^\s/@'\"]*@")
 _QUERY = re.compile(r"(?i)\b(https?://[^\s?#'\"]+)\?[^\s'\"]*")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 class HttpError(Exception):
@@ -100,13 +96,7 @@ def parse_json(data: bytes | str, what: str = "the answer") -> Any:
     except InputError as error:
         raise HttpError(error.message) from None
     except ValueError as error:
-        raise HttpError(f"{what} is not JSON ({_short(str(error))})") from None
-
-
-def _short(text: str) -> str:
-    """One line of at most 200 characters, without control characters."""
-    line = _CONTROL.sub(" ", text).strip()
-    return line if len(line) <= SHOWN else line[:SHOWN] + "..."
+        raise HttpError(f"{what} is not JSON ({printable(str(error))})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +143,7 @@ class Endpoint:
         """
         shown = without_credentials(url)
         hint = "An address is http(s)://host[:port], e.g. http://localhost:8000."
-        if _CONTROL.search(url) or " " in url:
+        if not url.isprintable() or " " in url:
             raise InputError("the server address contains blanks or control characters", hint)
         try:
             parts = urlsplit(url)
@@ -191,7 +181,7 @@ class Endpoint:
             for piece in (secret, secret[: max(SHORTEST_SECRET, len(secret) // 2)]):
                 if len(piece) >= min(SHORTEST_SECRET, len(secret)):
                     text = text.replace(piece, "***")
-        return _short(without_credentials(text))
+        return printable(without_credentials(text))
 
 
 class _Timed(socket.socket):
@@ -225,7 +215,6 @@ class Connection:
         self.silence_s = silence_s
         self._http: http.client.HTTPConnection | None = None
         self._deadline = math.inf
-        self._used_at = 0.0
         self._aborted = False
 
     def close(self) -> None:
@@ -246,12 +235,16 @@ class Connection:
     def get(self, path: str, seconds: float) -> bytes:
         """Body of a page, all within `seconds` [s]."""
         with self._exchange("GET", self.endpoint.path + path, None, seconds) as response:
-            return b"".join(self._pieces(response, LARGEST_BODY))
+            body = bytearray()
+            while piece := response.read1(io.DEFAULT_BUFFER_SIZE):
+                body += piece
+                if len(body) > LARGEST_BODY:
+                    self.close()
+                    raise HttpError(f"the answer is larger than {LARGEST_BODY >> 20} MB")
+            return bytes(body)
 
     @contextlib.contextmanager
-    def events(
-        self, path: str, body: bytes, seconds: float, most_bytes: int = LARGEST_BODY
-    ) -> Iterator[Iterator[tuple[float, bytes]]]:
+    def events(self, path: str, body: bytes, seconds: float) -> Iterator[Iterator[tuple[float, bytes]]]:
         """Post JSON and read the stream of server-sent events, all within `seconds` [s].
 
         Yields
@@ -261,12 +254,12 @@ class Connection:
         """
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         with self._exchange("POST", self.endpoint.path + path, body, seconds, headers) as response:
-            yield self._data_lines(response, most_bytes)
+            yield self._data_lines(response)
 
-    def _data_lines(self, response: http.client.HTTPResponse, most_bytes: int) -> Iterator[tuple[float, bytes]]:
+    def _data_lines(self, response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
         """Lines of a stream, each with the time at which its end arrived."""
         held = bytearray()
-        for piece in self._pieces(response, most_bytes):
+        while piece := response.read1(io.DEFAULT_BUFFER_SIZE):
             now = time.perf_counter()
             held += piece
             if b"\n" not in piece:
@@ -286,20 +279,10 @@ class Connection:
         """Read what ends the body, so that the connection can be used again; a server that goes on is hung up on."""
         self._deadline = min(self._deadline, time.monotonic() + GRACE_S)
         try:
-            if response.read1(CHUNK_BYTES).strip():
+            if response.read1(io.DEFAULT_BUFFER_SIZE).strip():
                 self.close()
         except (OSError, http.client.HTTPException):
             self.close()
-
-    def _pieces(self, response: http.client.HTTPResponse, most_bytes: int) -> Iterator[bytes]:
-        """The body as it arrives."""
-        got = 0
-        while piece := response.read1(CHUNK_BYTES):
-            got += len(piece)
-            if got > most_bytes:
-                self.close()
-                raise HttpError(f"the answer is larger than {most_bytes >> 20} MB")
-            yield piece
 
     @contextlib.contextmanager
     def _exchange(
@@ -323,7 +306,6 @@ class Connection:
         except (OSError, http.client.HTTPException) as error:
             raise HttpError(self._told(error, seconds)) from None
         finally:
-            self._used_at = time.monotonic()
             if not clean or response is None or not response.isclosed():
                 if response is not None:
                     response.close()
@@ -357,8 +339,8 @@ class Connection:
         return self.endpoint.safe(f"{error or type(error).__name__} ({type(error).__name__})")
 
     def _refusal(self, response: http.client.HTTPResponse) -> HttpError:
-        status = f"HTTP {response.status} {_short(response.reason or '')}".strip()
-        told = self.endpoint.safe(response.read1(CHUNK_BYTES).decode("utf-8", "replace"))
+        status = f"HTTP {response.status} {printable(response.reason or '')}".strip()
+        told = self.endpoint.safe(response.read1(io.DEFAULT_BUFFER_SIZE).decode("utf-8", "replace"))
         if 300 <= response.status < 400:
             target = self.endpoint.safe(response.getheader("Location", ""))
             told = f"redirected to {target or 'nowhere'}, which is not followed"
@@ -367,8 +349,8 @@ class Connection:
         return HttpError(f"{status}: {told}", response.status)
 
     def _connected(self) -> http.client.HTTPConnection:
-        """The connection kept from before, or a new one where it is old or closed."""
-        if self._http is not None and self._http.sock is not None and time.monotonic() - self._used_at < KEPT_S:
+        """The connection kept from before, or a new one where it is closed."""
+        if self._http is not None and self._http.sock is not None:
             self._http.sock.settimeout(self._patience())
             return self._http
         self.close()

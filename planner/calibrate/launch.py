@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from planner.calibrate.http import SHOWN, Endpoint, HttpError, page, parse_json, without_credentials
+from planner.calibrate.http import ASKING_S, Endpoint, HttpError, page, parse_json, without_credentials
 from planner.errors import CalibrationError, InputError
 from planner.machine.engines import Engine
 from planner.plans import plan_document
@@ -30,12 +30,8 @@ from planner.units import number_of
 HOST = "127.0.0.1"
 STOPPING_S = 20.0
 """How long an engine may take to end by itself before it is killed [s]."""
-ASKING_S = 2.0
-"""Longest wait for one answer of an engine, which may be starting; one that has no such page says so at once [s]."""
 EVERY_S = 0.5
 """Time between two questions whether it is healthy [s]."""
-LOG_TAIL = 64 * 2**10
-"""End of a log that is looked through for what went wrong [bytes]."""
 LINES_SHOWN = 3
 """Lines of it that an error shows."""
 
@@ -309,9 +305,7 @@ def _said(engine: Engine, log: Path) -> dict[str, int]:
 
 def _end_of(log: Path) -> str:
     """The last lines of a log that say what went wrong, else the last ones at all, on one line and without credentials."""
-    with log.open("rb") as source:
-        source.seek(max(0, log.stat().st_size - LOG_TAIL))
-        lines = [line.strip() for line in source.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"(?i)error|exception|not found|no module", line)]
     shown = " | ".join(line[-240:] for line in (telling or lines)[-LINES_SHOWN:])
     return without_credentials(shown) or "it wrote nothing"
@@ -484,7 +478,7 @@ def read_facts(endpoint: Endpoint, seconds: float = ASKING_S) -> ServerFacts:
     return ServerFacts(
         engine=engine,
         version=printable(version) if isinstance(version, str) else None,
-        models=tuple(str(m["id"])[:SHOWN] for m in models if m.get("id")),
+        models=tuple(printable(str(m["id"])) for m in models if m.get("id")),
         kv_tokens=next(filter(None, map(_whole, tokens)), None),
         slots=_whole(info.get("max_running_requests")) or _whole(state.get("max_running_requests")),
         token_budget=_whole(info.get("chunked_prefill_size")),

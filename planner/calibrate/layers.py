@@ -28,9 +28,6 @@ CHECKED_ENDS = (16, 16, 48)
 WINDOW = ", window"
 """Ends the name of a kind of layers that attend to a sliding window."""
 
-WEIGHT_SHARE = 0.5
-"""Of the free memory, at most, for the weights that are built [1]."""
-
 
 def refuse_unsupported(model: ModelSpec) -> None:
     """Raise for what has no kernels here.
@@ -128,7 +125,8 @@ class Layers:
         element = DTYPE_BYTES[model.weight_dtype]
         mixer, rest = part.mixer_parameters / model.layers, part.expert_parameters + part.mlp_parameters
         free_bytes = machine.free_bytes()
-        fits = max(0, int(WEIGHT_SHARE * free_bytes / (element * (mixer + rest / max(1, *self.counts.values())))))
+        # half of the free memory is for the weights that are built
+        fits = max(0, int(0.5 * free_bytes / (element * (mixer + rest / max(1, *self.counts.values())))))
         if fits < 1:
             raise CalibrationError(
                 f"one layer of {model.name} does not fit into {free_bytes / 1e9:.0f} GB", "Give a larger --tp."

@@ -21,8 +21,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from planner.calibrate.closed_loop import ServerPoint, Stream, first_lengths, steady_state
-from planner.calibrate.http import LARGEST_BODY, Connection, Endpoint, HttpError, parse_json
+from planner.calibrate.closed_loop import SHORTEST, ServerPoint, Stream, first_lengths, steady_state
+from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
 from planner.errors import CalibrationError
 from planner.shared.cores import cores
 from planner.units import number_of
@@ -33,23 +33,14 @@ FAILED_SHARE = 0.2
 BUSY_CLIENT = 0.7
 """A load during which a client process used more of its core than this measured the client, not the server [1]."""
 
-EASY_CLIENT = 0.4
-"""With several, each is to use about so much of its core [1]."""
-
 LOW_TOKEN, HIGH_TOKEN = 1000, 20000
 """Random prompts draw token ids from here: ordinary words in every vocabulary in use."""
 
-EVENT_BYTES = 4096
-"""Room for an event of the stream [bytes]."""
 EVENTS_TOO_MANY = 4
 """Events per token asked for beyond which a stream is cut."""
-PROBE = (32, 16)
-"""Prompt and answer of the first request, which finds out what the server understands [tokens]."""
 UNKNOWN_WORDS = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 """What a server answers to what it does not understand."""
 
-LEAST_S = 0.01
-"""A request gets so long even where no time is left: a connection that is still being made when it ends would be lost [s]."""
 ENDING_S = 2.0
 """How long workers may take to stop after their sockets were cut [s]."""
 STARTING_S = 30.0
@@ -208,8 +199,7 @@ class Client:
         output: float | None = None
         finished = False
         most = EVENTS_TOO_MANY * stream.asked_output + 64
-        size = LARGEST_BODY + EVENT_BYTES * stream.asked_output
-        with self.connection.events("/v1/completions", body, seconds, size) as events:
+        with self.connection.events("/v1/completions", body, seconds) as events:
             for now, data in events:
                 if data == b"[DONE]":
                     finished = True
@@ -290,8 +280,8 @@ class LiveServer:
         while True:
             client = Client(self.server, self.endpoint, dialect, 0)
             try:
-                stream = Stream(0, *PROBE, 0.0)
-                return dialect, client.request(stream, max(LEAST_S, min(self.server.timeout_s, self.left_s)))
+                stream = Stream(0, 2 * SHORTEST[0], 2 * SHORTEST[1], 0.0)
+                return dialect, client.request(stream, min(self.server.timeout_s, self.left_s))
             except HttpError as error:
                 if error.status in UNKNOWN_WORDS and (dialect.token_ids or dialect.extras):
                     # first without what only some engines know, then with words instead of token ids
@@ -325,7 +315,8 @@ class LiveServer:
             End it so long after its ramp, should its requests take longer [s].
         """
         result, busy = self._run(load, most_seconds, window_s)
-        wanted = min(math.ceil(busy / EASY_CLIENT), cores(), load.concurrency)
+        # each is to use about half of its core
+        wanted = min(math.ceil(2.0 * busy), cores(), load.concurrency)
         enough = wanted <= self.processes or self.left_s <= result.seconds
         if busy > BUSY_CLIENT and not enough and not self.interrupted:
             # the client was measured: the load again, and all after it, from as many processes as it needs
@@ -498,7 +489,7 @@ class Crew:
                 try:
                     client.request(
                         stream,
-                        max(LEAST_S, self.until - time.monotonic()),
+                        self.until - time.monotonic(),
                         partial(self._count, "ramped") if opening else None,
                     )
                     with self.lock:

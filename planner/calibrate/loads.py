@@ -11,49 +11,34 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.calibrate.closed_loop import FloatArray, Loads, Rules, ServerPoint, log_times, window_s
+from planner.calibrate.closed_loop import SHORTEST, FloatArray, Loads, Rules, ServerPoint, log_times, window_s
 from planner.calibrate.fit import MIN_POINTS
 from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
-from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, MISFIT, SHORTEST, ServerFit, fit_server
-from planner.calibrate.solver import POINT_SD
+from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, ServerFit, fit_server
+from planner.calibrate.solver import MISFIT, POINT_SD
 from planner.errors import CalibrationError, InputError
 from planner.machine.iteration import IterationModel
+from planner.units import LEAST
 
 Progress = Callable[[int, int, str], None]
 """Called with (seconds used, seconds in all, what is running)."""
 
 LOAD_SHARE = 0.08
 """Share of the whole time one load may take; the first ones are shorter [1]."""
-CYCLES = 2
-"""Requests measured per worker [1]."""
 ALONE = 3
-"""Requests measured where one is in flight."""
-NEW_SHAPE = 3.0
-"""How much more a length nobody sent yet is worth until there are six of them [1]."""
+"""Requests measured where one is in flight; otherwise two of each worker."""
 MOST_LOADS = 60
 """Loads sent at most, whatever time is left."""
 ENOUGH_LOADS = 4 * ENOUGH_SHAPES
-"""Loads from which a good fit may end the measuring."""
-CLUMPS = 0.5
-"""Requests in flight per output token beyond which prompts come in clumps [1]."""
-GOOD_ENOUGH = 0.015
-"""Left-out error at which nothing is gained any more: loads repeat to 2 to 4% [1]."""
-FEWEST_LEVELS = 2
-"""Requests in flight that make a batch."""
-LEAST_LOAD, FULL_LOAD, FEWEST_RUNNING = 0.02, 0.85, 4.0
+"""Loads from which a good fit, whose left-out error is that of two runs, may end the measuring."""
+FULL_LOAD, FEWEST_RUNNING = 0.85, 4.0
 """A plan's replicas may run up to this share of their capacity [1], and a batch of this many is looked at in any case."""
-RESERVE = 0.03
-"""Share of the time kept for ending [1]."""
 FORM_REACH = math.log(AROUND[-1])
 """How far apart loads are that the form itself misses alike, in logarithms of lengths and requests in flight: without it the
 cheapest loads would be believed to tell about the dearest."""
 ENOUGH_FAILED = 3
 """Loads in a row without an answer after which nothing answers any more."""
-LONGER = 1.5
-"""A load is cut when it takes so many times what it was to take at most [1]."""
-AGAIN_AT = (0.35, 0.7)
-"""When one load is sent again, to see whether the machine still does what it did: shares of the time [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +67,7 @@ class OperatingRange:
         if self.max_input < 2 * SHORTEST[0] or self.max_output < 2 * SHORTEST[1]:
             lengths = f"max_input={self.max_input}, max_output={self.max_output}"
             raise InputError(f"{lengths}: too short to tell six shapes apart")
-        if self.max_concurrency < FEWEST_LEVELS:
+        if self.max_concurrency < 2:
             raise InputError(f"max_concurrency={self.max_concurrency}: at least 2 are needed to see a batch")
         if self.max_requests < 20:
             raise InputError(f"max_requests={self.max_requests} is too few: 20 are the least for a fit")
@@ -112,13 +97,13 @@ class OperatingRange:
                 isl, osl, slots, load, occupancy = (float(one[key]) for key in keys)
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(f"{path}: pools[{number}] does not say what runs in it ({error})") from None
-            running = slots * occupancy / max(load, LEAST_LOAD) * FULL_LOAD
+            running = slots * occupancy / max(load, LEAST) * FULL_LOAD
             if not (isl >= 1.0 and osl >= 1.0 and slots >= 1.0 and math.isfinite(isl + osl + running)):
                 raise InputError(f"{path}: pools[{number}]: lengths or slots that cannot be")
             typical.append((isl, osl, min(slots, max(FEWEST_RUNNING, running))))
         isl, osl, running = (max(column) for column in zip(*typical, strict=True))
         prompt, answer = (max(2 * least, round(2.0 * mean)) for least, mean in zip(SHORTEST, (isl, osl), strict=True))
-        return cls(prompt, answer, max(FEWEST_LEVELS, round(running)), max_requests, tuple(typical))
+        return cls(prompt, answer, max(2, round(running)), max_requests, tuple(typical))
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -214,7 +199,7 @@ def measure_range(
 
 
 def _load(input_tokens: int, output_tokens: int, level: int) -> Load:
-    return Load(input_tokens, output_tokens, level, ALONE if level == 1 else CYCLES * level)
+    return Load(input_tokens, output_tokens, level, ALONE if level == 1 else 2 * level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +242,7 @@ class _Speed:
                 input_tokens //= 2
             elif output_tokens > 2 * SHORTEST[1]:
                 output_tokens //= 2
-            elif level > FEWEST_LEVELS:
+            elif level > 2:
                 level //= 2
             else:
                 break
@@ -282,22 +267,22 @@ class _Measuring:
         """Load after load, until nothing is left to do or to do it in."""
         live, results, total, sent = self.live, self.results, self.live.left_s, 0
         for number in range(MOST_LOADS):
-            left = live.left_s - RESERVE * total
+            left = live.left_s
             limit = min(left, LOAD_SHARE * total)
             load = self._next(limit, left / (MOST_LOADS - number)) if left > 0.0 else None
-            if load is not None and len(results) > len(AGAIN_AT):
-                again = results[len(AGAIN_AT)].load
-                repeats = sum(r.load == again for r in results) - 1
-                load = again if repeats < len(AGAIN_AT) and 1.0 - left / total > AGAIN_AT[repeats] else load
+            if load is not None and len(results) > 2 and left < 0.5 * total:
+                # one load is sent again half-way, to see whether the machine still does what it did
+                again = results[2].load
+                load = load if again in (r.load for r in results[3:]) else again
             error = None if self.fit is None else self.fit.tpot_error
-            settled = number > ENOUGH_LOADS and error is not None and error < GOOD_ENOUGH
+            settled = number > ENOUGH_LOADS and error is not None and error < POINT_SD
             if load is None or sent + load.requests + load.concurrency > self.reach.max_requests or settled:
                 break
             told = f"{len(self.points)} loads measured"
             if self.fit is not None and error is not None:
                 told = f"left-out error {100 * error:.1f}% after {self.fit.points} loads"
             progress(round(total - live.left_s), round(total), f"{load}, {told}")
-            result = live.run(load, LONGER * limit, self.speed.window_s(load))
+            result = live.run(load, 2.0 * limit, self.speed.window_s(load))
             results.append(result)
             sent += result.measured + result.failed + load.concurrency
             if live.interrupted:
@@ -347,7 +332,7 @@ class _Measuring:
         lengths = itertools.product(reach.inputs, reach.outputs, reach.levels)
         candidates = {_load(*speed.shortened(*one, limit)) for one in lengths}
         # with more in flight than half the answer's length prompts come in clumps, which no mean describes
-        candidates = {c for c in candidates if c.concurrency == 1 or c.concurrency <= c.output_tokens * CLUMPS}
+        candidates = {c for c in candidates if c.concurrency == 1 or 2 * c.concurrency <= c.output_tokens}
         fitting = [c for c in candidates if speed.seconds(c) <= 2.0 * limit and tried[c] < 2]
         ordered = sorted(fitting, key=lambda c: (c.input_tokens, c.output_tokens, c.concurrency))
         if not ordered:
@@ -359,10 +344,8 @@ class _Measuring:
         seconds = np.array([speed.seconds(c) for c in ordered])
         again = np.array([0.5 ** tried[c] for c in ordered])
         worth = _gain(self.fit, ordered, reach.reference(), self.points) / (seconds + share_s) * again
-        if len(shapes) < ENOUGH_SHAPES:
-            worth = worth * np.where(new, NEW_SHAPE, 1.0)
-            if len(self.results) >= ENOUGH_SHAPES and new.any():
-                worth = np.where(new, worth, 0.0)
+        if len(shapes) < ENOUGH_SHAPES and new.any():
+            worth = np.where(new, worth, 0.0)
         return ordered[int(np.argmax(worth))]
 
 

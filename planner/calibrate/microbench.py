@@ -33,9 +33,9 @@ from planner.calibrate.points import Batch, Points
 from planner.calibrate.solver import POINT_SD
 from planner.catalog.kv import DEFAULT_TOKEN_BUDGET
 from planner.errors import CalibrationError, InputError
-from planner.machine.hardware import NVLINK_BYTES_PER_S, GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
 from planner.machine.iteration import IterationModel
-from planner.machine.roofline import ASSUMED, shard_shape
+from planner.machine.roofline import ASSUMED, CONSTANTS, shard_shape
 from planner.shared.documents import load_document
 from planner.shared.remarks import Remark, those_that_hold
 
@@ -205,13 +205,8 @@ _TRIAL = load_document(Path(__file__).with_name("trial.yaml"))
 TINY_MODEL, CPU = ModelSpec(**_TRIAL["model"]), GpuSpec(**_TRIAL["gpu"])
 """Model and processor of a trial run; not a GPU anybody plans with."""
 
-CPU_TOKENS, CPU_CONTEXT, CPU_ROOM = 256, 512, 16_384
-"""A trial run on a processor keeps to batches that take milliseconds [tokens]."""
-
-DEVICE_SECONDS, POINT_SECONDS = 60.0, 0.6
-"""Bounds of measuring a device where none is given, and of one of its batches [s]."""
-ALLREDUCE_LATENCY_S = {True: 12e-6, False: 30e-6}
-"""Of one all-reduce over NVLink or PCIe, where one GPU stands for the group: what custom kernels reach [s]."""
+DEVICE_SECONDS = 60.0
+"""Bound of measuring a device where none is given; a batch takes a hundredth of it at most [s]."""
 
 Progress = Callable[[int, int, str], None]
 """Called with (points done, points in all, what is measured)."""
@@ -255,8 +250,8 @@ class Collective:
                 return measured, str(Remark("collective_measured", told))
             except CalibrationError as error:
                 why = f" ({error.message})"
-        link = gpu.link_bytes_per_s or ASSUMED["pcie_bytes_per_s"]
-        latency = self.calls * self.trips * ALLREDUCE_LATENCY_S[(gpu.link_bytes_per_s or 0.0) >= NVLINK_BYTES_PER_S]
+        link = CONSTANTS["link"] * (gpu.link_bytes_per_s or ASSUMED["pcie_bytes_per_s"])
+        latency = self.calls * self.trips * CONSTANTS["allreduce_s"]
         estimated = Remark("collective_estimated", {**told, "why": why})
         return (lambda tokens: latency + self.bytes_per_token / link * tokens), str(estimated)
 
@@ -284,10 +279,9 @@ def _design(layers: Layers, points: int | None) -> tuple[Batch, ...]:
     machine, model, tp = layers.machine, layers.model, layers.spread.tp
     built = sum(len(kept) for kept in layers.weights.values())
     room = int(0.5 * machine.free_bytes() / (layers.kv_values * layers.head.element_size() * built))
-    most, longest, tokens = (
-        (2_000_000, None, DEFAULT_TOKEN_BUDGET) if machine.cuda else (CPU_ROOM, CPU_CONTEXT, CPU_TOKENS)
-    )
-    kv_bytes = min(room, most) * shard_shape(model, tp).kv_bytes_per_token
+    limits: dict[str, int] = {} if machine.cuda else _TRIAL["batches"]
+    kv_bytes = min(room, limits.get("room", room)) * shard_shape(model, tp).kv_bytes_per_token
+    longest, tokens = limits.get("context"), limits.get("tokens", DEFAULT_TOKEN_BUDGET)
     return designed_batches(model, tp=tp, kv_bytes=kv_bytes, points=points, max_context=longest, max_tokens=tokens)
 
 
@@ -388,7 +382,7 @@ def measure(
         max(2 * max(b.decodes * b.context + b.prefills * (b.past_tokens + b.new_tokens) for b in batches), 4096)
     )
     together = [one.times(machine, gpu, model) for one in collectives(model, layers.spread)]
-    budget = min(POINT_SECONDS, 0.6 * max_seconds / len(plan))
+    budget = min(DEVICE_SECONDS / 100.0, 0.6 * max_seconds / len(plan))
     _warm(layers, plan[0].batch)
     begun = time.monotonic()
     measured: list[Batch] = []

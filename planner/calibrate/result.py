@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from planner.calibrate.fit import Fit
+from planner.calibrate.fit import WIDEST, Fit
 from planner.calibrate.http import without_credentials
 from planner.calibrate.points import RawPoints, points_path, write_points
 from planner.calibrate.servers import ServerFit
+from planner.calibrate.solver import MISFIT
 from planner.catalog.profiles import Profile, parse_profile, save_profile
 from planner.errors import CalibrationError, InputError
 from planner.machine.derived import exclusive_parameters, fleetopt_parameters
@@ -179,15 +180,6 @@ def shareable(profile: Profile) -> Profile:
 CONTEXT = 1024.0
 """At which the derived parameters are shown [tokens]."""
 
-WIDEST_BAND = 0.40
-"""A profile less certain than this says less than the estimate nobody measured for [1]."""
-
-FEW_SHAPES_ALLOWED = 2.0
-"""One shape of three left out is a harder question than any the whole fit will be asked [1]."""
-
-SMALL_ERROR = 0.05
-"""A fit this good is kept even where the estimate happened to be better [1]."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration(Record):
@@ -231,15 +223,15 @@ class Calibration(Record):
     def problems(self) -> tuple[str, ...]:
         """Why it is not fit to plan with; empty when it is."""
         found = list(self.doubts)
-        if self.profile.band > WIDEST_BAND:
-            found.append(
-                f"its band is ±{100 * self.profile.band:.0f}%, wider than the ±{100 * WIDEST_BAND:.0f}% allowed"
-            )
+        if self.profile.band > WIDEST:
+            found.append(f"its band is ±{100 * self.profile.band:.0f}%, wider than the ±{100 * WIDEST:.0f}% allowed")
         error, allowed = None if self.fit is None else self.fit.leave_one_out_error, 1.0
         if self.server_fit is not None:
-            error, allowed = self.server_fit.tpot_error, 1.0 if self.server_fit.enough_shapes else FEW_SHAPES_ALLOWED
+            # one shape of three left out is a harder question than any the whole fit will be asked
+            error, allowed = self.server_fit.tpot_error, 1.0 if self.server_fit.enough_shapes else 2.0
+        # a fit as good as fits are is kept even where the estimate happened to be better
         prior = self.found.prior_error
-        if error is not None and prior is not None and error > allowed * max(prior, SMALL_ERROR):
+        if error is not None and prior is not None and error > allowed * max(prior, MISFIT):
             found.append(
                 f"it misses left-out measurements by {100 * error:.0f}%, the estimate without any by {100 * prior:.0f}%"
             )
@@ -308,7 +300,7 @@ class Calibration(Record):
         if self.fit is not None:
             for name, unit, quantity in derived:
                 value, (low, high) = quantity(model), self.fit.interval(quantity)
-                rows.append((name, unit, value, low, high, high - low <= 0.7 * abs(value)))
+                rows.append((name, unit, value, low, high, high - low <= 2.0 * WIDEST * abs(value)))
         keys = ("parameter", "unit", "value", "low", "high", "identified")
         return [dict(zip(keys, row, strict=True)) for row in rows]
 

@@ -10,14 +10,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, Rules, ServerPoint
+from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, SHORTEST, Rules, ServerPoint
 from planner.calibrate.device import Device, GpuState, load_torch, read_gpu_state, same_device
 from planner.calibrate.files import Assumed, Measurements, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
 from planner.calibrate.microbench import CPU, DEVICE_SECONDS, TINY_MODEL, measure, most_telling
 from planner.calibrate.points import OF, UNKNOWN_GPU, Points, RawPoints, clock
 from planner.calibrate.result import Calibration, CalibrationSet, checked_set, profile_of_iterations, profile_of_server
-from planner.calibrate.servers import SHORTEST, ServerFit, faster_than_hardware, fit_server, hardware_limit
+from planner.calibrate.servers import PRIOR_WIDTH as UNKNOWN_WIDTH
+from planner.calibrate.servers import ServerFit, faster_than_hardware, fit_server, hardware_limit
+from planner.calibrate.solver import SLIGHT
 from planner.catalog import gpu as find_gpu
 from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
@@ -35,19 +37,8 @@ if TYPE_CHECKING:
     from planner.calibrate.live import LiveServer, LoadResult, Server
     from planner.calibrate.loads import OperatingRange, Progress
 
-CPU_PRIOR_WIDTH = 3.0
-"""How much wider than for a GPU the prior of a processor is, whose data sheet is a guess [1]."""
-CACHED_SHARE = 0.05
-"""Share of prompt tokens from the prefix cache above which what was measured is the cache [1]."""
-
-FLOOR_SLACK = 0.95
-"""Data sheets and clocks differ by a few per cent: only what is faster than this share of the floor is impossible [1]."""
-
 SCHEDULING_OF: Mapping[str, str] = {"vllm": "mixed", "trtllm": "mixed"}
 """How engines run prompts where their name says it."""
-
-UNSTEADY = 0.05
-"""Two runs of a server that does nothing else differ by 2 to 4% [1]."""
 
 SERVER_SECONDS = 300.0
 """Bound of measuring a server where none is given [s]."""
@@ -410,7 +401,7 @@ def _of_iterations(
 ) -> Calibration:
     """Fit iterations and make their profile; `details` are further fields of it, `recorded` stands with the points."""
     on_cpu, notes = of[0].name == CPU.name, details.pop("notes", ())
-    fit = fit_points(measured, prior or roofline(*of), prior_width=CPU_PRIOR_WIDTH if on_cpu else PRIOR_WIDTH)
+    fit = fit_points(measured, prior or roofline(*of), prior_width=UNKNOWN_WIDTH if on_cpu else PRIOR_WIDTH)
     profile = profile_of_iterations(
         fit, of[0].name, *of[1:], notes=(*notes, *fit.warnings), automatic=not on_cpu, **details
     )
@@ -462,7 +453,8 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     CalibrationError
         When the server does not answer, too few loads were measured, or the profile fails its checks.
     """
-    from planner.calibrate.launch import ASKING_S, cached_share, read_counters, read_facts
+    from planner.calibrate.http import ASKING_S
+    from planner.calibrate.launch import cached_share, read_counters, read_facts
     from planner.calibrate.live import LiveServer, Server
     from planner.calibrate.loads import OperatingRange, measure_range
 
@@ -505,7 +497,7 @@ def _server(asked: Asked, server: Server | str) -> Calibration:
     except CalibrationError as error:
         raise CalibrationError(error.message, "; ".join(failures[:3]) or error.hint) from None
     cached = cached_share(counters, facts.counters)
-    if cached is not None and cached > CACHED_SHARE:
+    if cached is not None and cached > SLIGHT:
         doubt = str(Remark("prompts_cached", {"share": 100.0 * cached}))
         one = replace(one, doubts=(*one.doubts, doubt))
     return one.checked(asked.force)
@@ -547,7 +539,7 @@ def _impossible(
         ("a prompt of 2,048", (0.0, 0.0, 2048.0, 0.0, 0.0)),
     ):
         ms, least = fit.iteration.time(*batch) * 1e3, floor.time(*batch) * 1e3
-        found.append((ms < FLOOR_SLACK * least, "iteration_too_fast", {"batch": label, "ms": ms, "least": least}))
+        found.append((ms < (1.0 - SLIGHT) * least, "iteration_too_fast", {"batch": label, "ms": ms, "least": least}))
     needed = faster_than_hardware(measured, floor)
     p, beyond = measured[int(needed.argmax())], int((needed > 1.0).sum())
     told = {"input": p.input_tokens, "output": p.output_tokens, "level": p.concurrency, "needed": needed.max()}
@@ -566,8 +558,8 @@ def _notes(live: LiveServer, facts: ServerFacts, results: Sequence[LoadResult]) 
     return those_that_hold([
         (True, "requests_measured", {"requests": requests, "loads": len(results) - len(failures), "failed": failed}),
         (True, "client_cost", {"us": cost * 1e6}),
-        (apart is not None and apart <= UNSTEADY, "same_again", {"apart": apart}),
-        (apart is not None and apart > UNSTEADY, "unsteady", {"apart": apart}),
+        (apart is not None and apart <= SLIGHT, "same_again", {"apart": apart}),
+        (apart is not None and apart > SLIGHT, "unsteady", {"apart": apart}),
         (live.interrupted, "interrupted", {}),
         (many > 1.2, "tokens_together", {"tokens": many}),
         (running, "others_running", {"requests": running}),

@@ -17,6 +17,7 @@ from planner.calibrate.closed_loop import (
     LOWEST_LOG,
     PARAMETERS,
     SCHEDULING,
+    SHORTEST,
     FloatArray,
     Loads,
     Rules,
@@ -27,8 +28,7 @@ from planner.calibrate.closed_loop import (
     loop_times,
 )
 from planner.calibrate.fit import FAR_OFF, MIN_POINTS
-from planner.calibrate.fit import RESAMPLES as DRAWS
-from planner.calibrate.solver import POINT_SD, TAILS, Problem, ends
+from planner.calibrate.solver import CLEARLY, LEVEL_SD, MISFIT, POINT_SD, RESAMPLES, SLIGHT, TAILS, Problem, ends
 from planner.errors import CalibrationError, refuse, refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, shard
@@ -40,53 +40,17 @@ from planner.shared.remarks import those_that_hold
 ENOUGH_SHAPES = 6
 """Different (input, output) lengths from which W, H, g and beta_p can be told apart; with fewer the prior is rescaled."""
 
-BUDGETS = (2048.0, 4096.0, 8192.0, 16384.0)
-"""Token budgets tried where none was given: the defaults of the engines in use [tokens]."""
-
-CHOICE_MARGIN = 0.97
-"""Other rules than the default are believed when they lower the left-out error to this share of it [1]."""
-
-MORE, FROZEN_SD = (math.log(0.5), 1.5), 1e-3
-"""Mean and standard deviation of the logarithm of `more` where left-out shapes call for it; otherwise it is nil [log token]."""
-
-MORE_MARGIN = 4.0
-"""It is also believed where left-out shapes are predicted no worse and it lowers the robust loss by so many times the loss per
-point (two standard deviations): left-out shapes see little of what depends on the number in flight alone."""
-
-HOST_LOG_SD: Mapping[str, float] = {"request": 2.5, "overhead": 0.6, "h": 1.5, "more": FROZEN_SD}
-"""Standard deviations of the logarithms of what the host adds: engines differ by orders of magnitude [1]."""
+HOST_LOG_SD = {"request": 2.5, "overhead": 0.6, "h": 1.5, "more": 1.5}
+"""Standard deviations of the logarithms of what the host adds, engines differing by orders of magnitude, and of `more` [1]."""
 
 PRIOR_WIDTH = 3.0
-SHORT_WIDTH, SHORT_HOST_WIDTH = 0.7, 0.6
-"""Standard deviations of the kernels' prior are multiplied by these: with enough shapes, and with few (the host's too).
-One point must not be explained by its host alone."""
-
-COMMON_LOG_SD = 0.25
-"""What the estimate of a GPU and model is off by as a whole [1]."""
-
-UNKNOWN_LOG_SD = (1.0, 1.0, 1.5, 1.5, 1.5, 1.5, 1.5, FROZEN_SD, 2.0, 1.0)
-RESAMPLES = 60
-"""Fits behind the intervals."""
-
-SHORTEST = (16, 8)
-"""Shortest prompt and answer that anything is said of [tokens]."""
+"""With enough shapes the standard deviations of the kernels' prior are multiplied by this [1]."""
 
 AROUND = (0.25, 1.0, 4.0)
-"""Lengths and numbers in flight, over those measured, for which the band of few shapes holds [1]."""
-LEVEL_SD = 1.645
-"""Half-width of a 90% interval in standard deviations [1]."""
+"""Lengths and numbers in flight, over those measured, for which the band of few shapes holds; token budgets tried where none was
+given, over the usual one [1]."""
 
-MISFIT = 0.05
-"""What the form itself misses servers by, where too few points show it. From two or three points of 27 measured servers, twenty
-times drawn, the 90% intervals hold 86% of their other loads and are 2.45 median errors wide to each side; chosen from the other
-servers (0.045 to 0.055), it holds 86% of the loads of those left out in turn [1]."""
-
-BAND_QUANTILE = 0.92
-BAND_FLOOR = 0.03
 FULL_SHARE = 0.75
-LIMIT_SPREAD = 0.06
-SHAPES_AT_LIMIT, UNLIKE_LOG = 3, math.log(1.5)
-"""Lengths that must be answered equally often, and by how much one of them must differ for it to mean something."""
 
 
 REQUEST_S = 1.4e-3
@@ -204,9 +168,10 @@ class ServerFit(Record):
 
     def _half_width(self, slope: FloatArray) -> FloatArray:
         variance = np.einsum("pi,ij,pj->p", slope, self.covariance, slope)
-        # three shapes left out in turn are themselves predicted from two: their error is as much as is known of the form's
-        least, share = (0.01, 1.25) if self.enough_shapes else (MISFIT, 1.0)
-        misfit = least if self.tpot_error is None else max(share * self.tpot_error, least)
+        # a standard deviation is larger than a mean size; but three shapes left out in turn are themselves predicted from two, and
+        # their error is as much as is known of the form's
+        least, share = (POINT_SD, math.sqrt(0.5 * math.pi)) if self.enough_shapes else (MISFIT, 1.0)
+        misfit = max(share * (self.tpot_error or 0.0), least)
         return np.asarray(LEVEL_SD * np.sqrt(variance + misfit**2))
 
 
@@ -218,21 +183,17 @@ def _intervals(
         draws = problem.resampled(theta, resamples, 1.0)
     else:
         rng = np.random.default_rng(1)
-        draws = rng.multivariate_normal(theta, covariance, size=max(resamples, DRAWS), check_valid="ignore")
+        draws = rng.multivariate_normal(theta, covariance, size=max(resamples, RESAMPLES), check_valid="ignore")
     columns = dict(zip(PARAMETERS, np.exp(draws).T, strict=True))
     columns |= {"W": columns["t0"] + columns["w"], "beta_p": columns["b"] + columns["c"]}
     return {name: ends(column) for name, column in columns.items()}
 
 
-def _covariance(problem: Problem, theta: FloatArray, opened: FloatArray) -> FloatArray:
-    """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale.
-
-    A few points are fitted best with a prior that is narrower than estimates are good; what they leave open has the width that
-    estimates really have: `opened` is the precision of that.
-    """
+def _covariance(problem: Problem, theta: FloatArray) -> FloatArray:
+    """Posterior covariance of the log-parameters, Laplace's, with the residuals' own size as their scale."""
     logs, slope = problem.model(theta[None])
     scale = max(POINT_SD, float(np.sqrt(np.mean((logs[0] - problem.target) ** 2))))
-    inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + opened)
+    inverse: FloatArray = np.linalg.inv(slope[0].T @ slope[0] / scale**2 + np.diag(problem.sd**-2.0))
     return 0.5 * (inverse + inverse.T)
 
 
@@ -248,30 +209,26 @@ def _loaded_overhead(x: Loads, theta: FloatArray, rules: Rules) -> float | None:
 
 
 def _problem(
-    x: Loads, shapes: int, prior: IterationModel | None, rules: Rules, more: bool = False
-) -> tuple[Problem, FloatArray]:
-    """The points with the prior of their parameters, and the precision of what the points leave open.
+    x: Loads, shapes: int, prior: IterationModel | None, rules: Rules, more: bool = False, held: bool = True
+) -> Problem:
+    """The points with the prior of their parameters.
 
-    `more`: decodes may cost more in the linear layers than prompt tokens do.
+    `more`: decodes may cost more in the linear layers than prompt tokens do; `held`: few points are not explained by their host
+    alone, though what they leave open is as wide as estimates are off.
     """
-    size, few = len(PARAMETERS), shapes < ENOUGH_SHAPES
-    host = np.array([name in HOST_LOG_SD for name in PARAMETERS])
-    factor = np.ones(size)
+    width = PRIOR_WIDTH if shapes >= ENOUGH_SHAPES else 1.0
+    sd = np.array([HOST_LOG_SD[n] if n in HOST_LOG_SD else width * PRIOR_LOG_SD[n] for n in PARAMETERS])
     if prior is None:
-        mean, sd, common = _unknown_prior(x), np.array(UNKNOWN_LOG_SD), np.ones(size)
-    else:
-        mean = log_parameters(prior, REQUEST_S, engine(DEFAULT_ENGINE).api_overhead_s)
-        factor = np.where(host, SHORT_HOST_WIDTH if few else 1.0, SHORT_WIDTH if few else PRIOR_WIDTH)
-        sd = factor * np.array([HOST_LOG_SD[n] if n in HOST_LOG_SD else PRIOR_LOG_SD[n] for n in PARAMETERS])
-        common = np.where(host, 0.0, COMMON_LOG_SD)
-    at = PARAMETERS.index("more")
-    mean[at], sd[at] = MORE if more else (LOWEST_LOG, FROZEN_SD)
-    wide = sd / factor if few else sd
-    precision, opened = (np.asarray(np.linalg.inv(np.diag(s**2) + np.outer(common, common))) for s in (sd, wide))
+        sd = np.full(len(PARAMETERS), 2.0)
+    if held and shapes < ENOUGH_SHAPES:
+        sd *= np.where([n in HOST_LOG_SD for n in PARAMETERS], math.sqrt(0.5), 1.0)
+    overhead_s = engine(DEFAULT_ENGINE).api_overhead_s
+    mean = _unknown_prior(x) if prior is None else log_parameters(prior, REQUEST_S, overhead_s)
+    mean[PARAMETERS.index("more")] = math.log(0.5) if more else LOWEST_LOG
     places = np.arange(x.tpot.size)
     target = np.log(np.concatenate([x.tpot, x.ttft[x.alone]]))
     model, of = partial(log_times, loads=x, rules=rules), np.concatenate([places, places[x.alone]])
-    return Problem(model, target, of, np.ones(places.size), mean, precision), opened
+    return Problem(model, target, of, np.ones(places.size), mean, sd)
 
 
 def _unknown_prior(x: Loads) -> FloatArray:
@@ -299,7 +256,7 @@ def _chosen_rules(
     kinds = (scheduling,) if scheduling else SCHEDULING
     candidates = [usual]
     for kind in kinds:
-        budgets = (budget,) if budget else (BUDGETS if kind == "mixed" else (DEFAULT_BUDGET,))
+        budgets = (budget,) if budget else [DEFAULT_BUDGET * of for of in (AROUND if kind == "mixed" else (1.0,))]
         others = (replace(usual, scheduling=kind, budget=b) for b in budgets)
         candidates += [rules for rules in others if rules != usual]
     if (len(candidates) == 1 and not bunched) or shape_of.max() + 1 < MIN_POINTS:
@@ -314,8 +271,7 @@ def _chosen_rules(
         apart = min((r for r in candidates if r.scheduling == kind), key=errors.__getitem__)
         together = replace(apart, bunched=True)
         errors[together] = missed(together)
-    best = min(errors, key=errors.__getitem__)
-    return best if errors[best] < CHOICE_MARGIN * errors[usual] else usual
+    return min(errors, key=errors.__getitem__)
 
 
 def fit_server(
@@ -383,22 +339,21 @@ def fit_server(
     most = limits.requests_per_s or math.inf
     usual = Rules(scheduling or SCHEDULING[0], token_budget or DEFAULT_BUDGET, slots or math.inf, requests_per_s=most)
     held_by = partial(_problem, x, len(shapes), prior)
-    rules = _chosen_rules(lambda rules: held_by(rules)[0], shape_of, usual, scheduling, token_budget, herd)
-    held, opened = held_by(rules)
+    rules = _chosen_rules(held_by, shape_of, usual, scheduling, token_budget, herd)
+    held = held_by(rules)
     (theta,), (loss,) = held.solve(held.starts())
     missed = np.empty(0)
     if len(shapes) >= MIN_POINTS:
         missed = held.left_out(np.stack([theta, held.mean]), shape_of)
     if len(shapes) >= ENOUGH_SHAPES:
-        freed, wider = held_by(rules, more=True)
+        freed = held_by(rules, more=True)
         (found_more,), (least,) = freed.solve(freed.starts())
         missed_more = freed.left_out(np.stack([found_more, freed.mean]), shape_of)
-        better = missed_more[: len(points)].mean() / missed[: len(points)].mean()
-        clearly = loss - least > MORE_MARGIN * max(1.0, least / x.tpot.size)
-        if better < CHOICE_MARGIN or (better <= 1.0 and clearly):
-            held, opened, theta, missed = freed, wider, found_more, missed_more
+        no_worse = missed_more[: len(points)].mean() <= missed[: len(points)].mean()
+        if no_worse and loss - least > CLEARLY * max(1.0, least / x.tpot.size):
+            held, theta, missed = freed, found_more, missed_more
     missed, missed_alone = missed[: len(points)], missed[len(points) :]
-    covariance = _covariance(held, theta, opened)
+    covariance = _covariance(held_by(rules, held=False), theta)
     prior_error = None
     if prior is not None:
         prior_error = float(np.abs(loop_times(held.mean[None], x, rules)[0][0] / x.tpot - 1.0).mean())
@@ -433,7 +388,9 @@ def fit_server(
 def _with_band(fit: ServerFit, x: Loads, missed: FloatArray) -> ServerFit:
     """The fit with its band: what left-out shapes were missed by, or, with few shapes, what the posterior leaves open."""
     if fit.shapes >= ENOUGH_SHAPES:
-        return replace(fit, error_band=max(BAND_FLOOR, float(np.quantile(missed, BAND_QUANTILE))))
+        # one more is as likely to be anywhere among them
+        level = (TAILS[1] - TAILS[0]) / 100.0 * (1.0 + 1.0 / missed.size)
+        return replace(fit, error_band=max(POINT_SD, float(np.quantile(missed, min(level, 1.0)))))
     # loads like the ones measured: a factor of four in each length, all numbers in flight up to four times the largest
     isl, osl = float(np.median(x.input)), float(np.median(x.output))
     reference = [
@@ -443,7 +400,7 @@ def _with_band(fit: ServerFit, x: Loads, missed: FloatArray) -> ServerFit:
     ]
     slope = log_times(fit.theta[None], Loads(reference, fit.iteration, False), fit.rules)[1]
     half = fit._half_width(slope[0, : len(reference)])
-    return replace(fit, error_band=max(BAND_FLOOR, float(np.sqrt(np.mean(half**2)))))
+    return replace(fit, error_band=max(POINT_SD, float(np.sqrt(np.mean(half**2)))))
 
 
 def server_limits(points: Sequence[ServerPoint]) -> Limits:
@@ -466,7 +423,7 @@ def server_limits(points: Sequence[ServerPoint]) -> Limits:
     if np.unique(x.concurrency[waiting]).size < 2:
         return Limits(requests_per_s=rate)
     running, held = running[waiting], (running * (x.input + 0.5 * x.output))[waiting]
-    steady = [float(np.std(v) / np.mean(v)) < LIMIT_SPREAD for v in (running, held)]
+    steady = [float(np.std(v) / np.mean(v)) < SLIGHT for v in (running, held)]
     slots, tokens = (round(float(np.median(v))) for v in (running, held))
     return Limits(slots if steady[0] else None, tokens if steady[1] and not steady[0] else None, rate)
 
@@ -477,12 +434,13 @@ def _most_requests(points: Sequence[ServerPoint]) -> float | None:
     x = Loads(timed)
     rates = [*zip(x.concurrency / (x.ttft + (x.output - 1.0) * x.tpot), (p.shape for p in timed), strict=True)]
     most = max((rate for rate, _ in rates), default=0.0)
-    at_limit = [(rate, shape) for rate, shape in rates if rate > (1.0 - LIMIT_SPREAD) * most]
+    at_limit = [(rate, shape) for rate, shape in rates if rate > (1.0 - SLIGHT) * most]
     unlike: list[tuple[float, float]] = []
     for _, shape in at_limit:
-        if all(max(abs(math.log(a / b)) for a, b in zip(shape, one, strict=True)) > UNLIKE_LOG for one in unlike):
+        # one of both lengths twice as long: the same rate then means something
+        if all(max(a / b for a, b in zip((*shape, *one), (*one, *shape), strict=True)) >= 2.0 for one in unlike):
             unlike.append(shape)
-    return float(np.mean([rate for rate, _ in at_limit])) if len(unlike) >= SHAPES_AT_LIMIT else None
+    return float(np.mean([rate for rate, _ in at_limit])) if len(unlike) >= MIN_POINTS else None
 
 
 def _warnings(x: Loads, shapes: int, estimated: bool, missed: FloatArray, limits: Limits) -> tuple[str, ...]:

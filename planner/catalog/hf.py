@@ -25,9 +25,6 @@ _KINDS: Mapping[str, str] = _KNOWN["kinds"]
 _KEYS: Mapping[str, Sequence[Any]] = _KNOWN["keys"]
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings")
 
-_STATE_BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-"""Of a number of a recurrent state [bytes]."""
-
 
 def model_from_config(path: Path, like: str | None = None) -> ModelSpec:
     """Read a ``config.json``.
@@ -207,7 +204,8 @@ class _Reader:
         v, hidden = self.values, self.values.get("hidden_size")
         if not isinstance(hidden, int):
             return 0.0, 0.0
-        stored = _STATE_BYTES.get(str(v.get("mamba_ssm_cache_dtype") or v.get("mamba_ssm_dtype")), 2.0)
+        told = v.get("mamba_ssm_cache_dtype") or v.get("mamba_ssm_dtype")
+        stored = DTYPE_BYTES["fp32" if told == "float32" else "bf16"]
         if "linear_num_value_heads" in v:  # gated delta net
             key_heads, key_dim, heads, size, kernel = (
                 self.whole(f"linear_{what}")

@@ -11,39 +11,30 @@ and tokens are those of one copy.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from planner.errors import InputError, refuse
-from planner.machine.hardware import DTYPE_BYTES, GpuSpec, ModelSpec, Parallelism, shard
+from planner.machine.hardware import DTYPE_BYTES, GROUPS, GpuSpec, ModelSpec, Parallelism, shard
+from planner.shared.documents import shipped
 from planner.units import GIB
 
-BLOCK_TOKENS = 16
+_TAKEN: Mapping[str, Any] = shipped(Path(__file__).with_suffix(".yaml"))
+
+BLOCK_TOKENS: int = _TAKEN["block_tokens"]
 """Tokens of one KV block, vLLM's default [tokens]."""
 
-DEFAULT_MEMORY_UTILIZATION = 0.9
+DEFAULT_MEMORY_UTILIZATION: float = _TAKEN["memory_utilization"]
 """Share of the device an engine may take: vLLM's ``gpu_memory_utilization`` default [1]."""
 
-DEFAULT_TOKEN_BUDGET = 8192
+DEFAULT_TOKEN_BUDGET: int = _TAKEN["token_budget"]
 """vLLM's ``max_num_batched_tokens`` default for its API server on 80 GB parts [tokens]."""
 
-SAMPLER_BYTES_PER_LOGIT = 38.5
-"""Peak of the sampler during profiling, per sequence and vocabulary entry [bytes]; 38.4-39.6 in six text models."""
-
-COMMUNICATION_GIB = {False: 0.13, True: 0.55}
-"""Memory outside the framework's allocator: CUDA context, and NCCL buffers when TP > 1 [GiB]."""
-
-FRAGMENTATION_GIB = 0.20
-"""Allocator slack that profiling sees [GiB]."""
-
-MXFP4_WIDTH = 256
-"""mxfp4 expert kernels pad each GPU's share of the expert width to a multiple of this (gpt-oss: 2,880 -> 3,072)."""
-
-
-ADAPTED_S = 2e-3
-"""Of every iteration, "while only adding 2ms latency per token": Chen and others, Punica: Multi-Tenant LoRA Serving, MLSys 2024,
-abstract; Llama-2 7B to 70B on A100s, however many adapters. No other engine's was published with what it hangs on [s]."""
+ADAPTED_S: float = _TAKEN["adapted_s"]
+"""What adapters add to every iteration, however many there are [s]."""
 
 
 def _ceil_to(value: float, multiple: int) -> int:
@@ -97,7 +88,7 @@ def weight_bytes(model: ModelSpec, tp: int | Parallelism = 1) -> float:
     routed = part.expert_parameters * w
     if model.experts and model.weight_dtype == "mxfp4":
         width = model.moe_intermediate_size / (1 if spread.ep > 1 else tp)
-        routed *= _ceil_to(width, MXFP4_WIDTH) / width
+        routed *= _ceil_to(width, _TAKEN["mxfp4_width"]) / width
     norms = 2.0 * model.hidden_size * (2 * model.layers + 1)
     seen = parameter_counts(model.vision)[0] if model.vision else 0.0
     beyond = max(seen, model.parameters_total - parameter_counts(model)[0]) if model.multimodal else 0.0
@@ -210,9 +201,10 @@ def overhead_bytes(
     [1.11, 5.04]
     """
     spread = Parallelism.of(tp)
-    sampler = 0.0 if model.pooling else SAMPLER_BYTES_PER_LOGIT * max_num_seqs * model.vocab_size
+    sampler = 0.0 if model.pooling else _TAKEN["sampler_bytes_per_logit"] * max_num_seqs * model.vocab_size
     activations = token_budget * (4.0 * model.hidden_size + 6.0 * model.intermediate_size / spread.tp)
-    return (COMMUNICATION_GIB[spread.gpus > 1] + FRAGMENTATION_GIB) * GIB + max(sampler, activations)
+    communication = _TAKEN["communication_gib"]["several" if spread.gpus > 1 else "one"]
+    return float((communication + _TAKEN["fragmentation_gib"]) * GIB + max(sampler, activations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +336,7 @@ def tensor_parallel_sizes(model: ModelSpec, gpu: GpuSpec) -> tuple[int, ...]:
     >>> tensor_parallel_sizes(model("qwen2.5-7b"), gpu("h100"))  # 28 heads
     (1, 2, 4)
     """
-    return tuple(tp for tp in (1, 2, 4, 8, 16, 32, 64) if tp <= gpu.gpus_per_node and model.q_heads % tp == 0)
+    return tuple(tp for tp in GROUPS if tp <= gpu.gpus_per_node and model.q_heads % tp == 0)
 
 
 def smallest_tp(model: ModelSpec, gpu: GpuSpec, longest_request_tokens: float, **settings: Any) -> int:

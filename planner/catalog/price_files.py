@@ -23,7 +23,7 @@ from planner.catalog.load import gpus, normalized
 from planner.catalog.prices import COLUMNS, Offer, parse_offers
 from planner.errors import InputError, did_you_mean, refuse
 from planner.machine.hardware import GpuSpec
-from planner.shared.documents import Rows, load_document, printable, read_text, rows_by_column
+from planner.shared.documents import load_document, printable, read_text, rows_by_column
 from planner.units import GIB, LEAST, MOST
 
 MEMORY_TOLERANCE = 0.13
@@ -100,7 +100,8 @@ def read_price_file(
         Not a file, not one of these formats, nothing of the catalog in it, or lines that cannot be read.
     """
     text = read_text(path)
-    header = set(next(Rows(text.splitlines(), str(path)), []))
+    reader = rows_by_column(text.splitlines(), str(path))
+    header = set(reader.fieldnames or ())
     if set(COLUMNS) <= header:
         return parse_offers(text, str(path), gpus(), own=True), {}
     found = next((f for f in _FORMS if f[1] <= header), None)
@@ -115,7 +116,6 @@ def read_price_file(
     cheapest: dict[tuple[str, str, str, str], Offer] = {}
     skipped: Counter[str] = Counter()
     problems: list[str] = []
-    reader = rows_by_column(text, str(path))
     for row in reader:
         if None in row.values():
             problems.append(f"{path}:{reader.line_num}: fewer values than there are columns")
@@ -253,18 +253,15 @@ class ApiPrice:
         weight
             Share of each row, shape (rows,).
         """
-        new, cached, out = (
-            _price_at(tiers, inputs)
-            for tiers in (self.input_usd_per_mtok, self.cached_usd_per_mtok, self.output_usd_per_mtok)
-        )
+
+        def price(tiers: Tiers) -> FloatArray:
+            # by its prompt; a tier holds for prompts longer than its start
+            starts, prices = np.array(tiers).T
+            return np.asarray(prices[np.searchsorted(starts[1:], inputs, side="left")])
+
+        new, cached, out = map(price, (self.input_usd_per_mtok, self.cached_usd_per_mtok, self.output_usd_per_mtok))
         each = inputs * ((1.0 - cached_share) * new + cached_share * cached) + outputs * out
         return self.request_usd + 1e-6 * float(each @ weight / weight.sum())
-
-
-def _price_at(tiers: Tiers, inputs: FloatArray) -> FloatArray:
-    """Price of each request, by its prompt; a tier holds for prompts longer than its start."""
-    starts, prices = np.array(tiers).T
-    return np.asarray(prices[np.searchsorted(starts[1:], inputs, side="left")])
 
 
 def read_api_prices(path: str | Path, wanted: Sequence[str] = (), today: datetime.date | None = None) -> list[ApiPrice]:

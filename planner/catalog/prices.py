@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 import re
 from collections.abc import Iterable
@@ -16,12 +15,14 @@ from dataclasses import dataclass
 from datetime import date as Day
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 from planner.errors import InputError, refuse
-from planner.shared.documents import Rows, read_text
+from planner.shared.documents import read_text, rows_by_column
 from planner.shared.paths import at_home, refuse_homeless
+from planner.shared.record import Record
 from planner.shared.writing import write_text
-from planner.units import LEAST, MOST
+from planner.units import LEAST, MOST, as_number
 
 COLUMNS = ("gpu", "vendor", "region", "term", "usd_per_gpu_hour", "date", "source")
 """Columns of a price list, in this order; `region` may be empty."""
@@ -35,7 +36,7 @@ _TERM = re.compile(r"on-demand|spot|reserved-\d+[my]")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Record):
     """What one vendor asks for one GPU.
 
     Parameters
@@ -91,10 +92,7 @@ class Offer:
         ago = f"{age} day{'s' if age != 1 else ''} ago" + (": stale, ask again" if self.is_stale(today) else "")
         return f"{where}, {self.term}, seen {self.date}, {ago}"
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready, with its age."""
-        named = {name: getattr(self, name) for name in COLUMNS}
-        return {**named, "own": self.own, "age_days": self.age_days(), "stale": self.is_stale()}
+    written: ClassVar[tuple[str, ...]] = (*COLUMNS, "own", "age_days", "stale=is_stale")
 
 
 def user_directory() -> Path:
@@ -131,20 +129,18 @@ def parse_offers(text: str, where: str, gpus: Iterable[str], own: bool = False) 
     >>> parse_offers(text, "mine.csv", ["l4"])[0].vendor
     'acme'
     """
-    rows = Rows(text.splitlines(), where)
-    header = next(rows, [])
+    rows = rows_by_column(text.splitlines(), where)
+    header = rows.fieldnames or ()
     if missing := [c for c in COLUMNS if c not in header]:
         raise InputError(f"{where}: column{'s' if len(missing) > 1 else ''} {', '.join(missing)} missing")
-    at = {c: header.index(c) for c in COLUMNS}
     known, found, problems = set(gpus), [], []
     for row in rows:
-        if not any(row):
-            continue
         here = f"{where}:{rows.line_num}"
-        if len(row) < len(header):
-            problems.append(f"{here}: {len(row)} values for {len(header)} columns")
+        if None in row.values():
+            given = sum(value is not None for value in row.values())
+            problems.append(f"{here}: {given} values for {len(header)} columns")
             continue
-        cell = {c: row[i].strip() for c, i in at.items()}
+        cell = {c: row[c].strip() for c in COLUMNS}
         empty = [f"{c} is empty" for c in COLUMNS if c != "region" and not cell[c]]
         wrong = empty or _problems(cell, known)
         problems += [f"{here}: {p}" for p in wrong]
@@ -162,11 +158,7 @@ def _problems(cell: dict[str, str], known: set[str]) -> list[str]:
         found.append(f"gpu: {cell['gpu']!r} is no canonical name of the catalog")
     if not _TERM.fullmatch(cell["term"]):
         found.append(f"term: {cell['term']!r} is none of on-demand, spot, reserved-Ny, reserved-Nm")
-    try:
-        price = float(cell["usd_per_gpu_hour"])
-    except ValueError:
-        price = math.nan
-    if not LEAST <= price <= MOST:
+    if not LEAST <= as_number(cell["usd_per_gpu_hour"]) <= MOST:
         found.append(f"usd_per_gpu_hour: expected a positive number, got {cell['usd_per_gpu_hour']!r}")
     try:
         Day.fromisoformat(cell["date"])

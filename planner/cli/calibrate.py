@@ -13,80 +13,43 @@ from typing import Any
 
 from planner.cli import options as opt
 from planner.cli.output import draw, emit, progress_bar, renderer, say
-from planner.errors import InputError
+from planner.errors import InputError, refuse_below_1
 from planner.units import parse_duration
 
-AS_GIVEN = ("gpu", "tp", "dp", "ep", "engine", "device", "scheduling", "token_budget", "points", "force", "source")
+AS_GIVEN = ("gpu", "tp", "device", "scheduling", "token_budget", "points", "force", "source")
 """Options that are passed on as they are."""
 
-OWN: opt.Table = {
-    "What to measure": {
-        "gpu -g": "GPU the measurements are of; checked on this machine.",
-        "model -m": "Model name, folder or config.json, or the server's name for it; `tiny` with --device cpu.",
-        "tp": (int, "GPUs per replica. Default 1."),
-        "dp": (int, "Copies of the attention in a replica, each of --tp GPUs. Default 1."),
-        "ep": (int, "GPUs of a replica that whole experts are spread over: all, or 1. Default all with --dp, else 1."),
+MEASURED = opt.Verb(
+    "calibrate",
+    "measuring",
+    panels={
+        "gpu": "What to measure", "server": "A running server", "tp": "What to measure", "device": "This machine",
+        "max_seconds": "", "isl": "Files", "scheduling": "A running server", "force": "",
     },
-    "A running server": {
-        "server": "Address of an OpenAI-compatible server: http://host:8000.",
-        "served_model --served-model-name": "The server's name for the model, where --model is another. Default: what it serves.",
-        "max_requests": (1000, "Most requests sent to the server.", {"min": 1}),
-        "max_concurrency": (32, "Most requests in flight.", {"min": 1}),
-        "for_plan --for": (Path, "Plan file: measure where that plan will run, not within --max-*."),
-        "max_input": (4096, "Longest prompt, tokens.", {"min": 1}),
-        "max_output": (256, "Longest answer, tokens.", {"min": 1}),
-        "api_key_env": ("OPENAI_API_KEY", "Environment variable with the server's key."),
-        "start_wait": "How long to wait for a server that is starting. Default 30 s, 15 min with --launch.",
-        "timeout": ("60s", "Longest silence of a request."),
-        "scheduling": "mixed: prompts run together with decodes (vLLM V1); exclusive: they stall them. Default: the engine's, "
-        "or what predicts left-out lengths better.",
-        "token_budget": (int, "The server's tokens per iteration. Default: what it says, or what fits best.", {"min": 1}),
-    },
-    "An engine to start": {
-        "launch": (False, "Start the engine here with the flags of the plan given by --for, measure it, stop it."),
-        "engine": "vllm, sglang or trtllm: the one to start, or the one that runs.",
-        "engine_command": ("", "How it is started here: /path/to/venv/bin/vllm."),
-        "engine_args": ("", "Further flags of the engine, in quotes."),
-        "pool": "Pool of the plan whose engine is measured, where it has several.",
-    },
-    "Files": {
-        "files --from": (
-            list[Path], "File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of iterations or "
-            "server points. Repeat."
-        ),
-        "select": (list[str], "Only CSV rows with column=value, e.g. role=fit. Repeat."),
-        "isl": (float, "Mean prompt length, where a file does not say it."),
-        "osl": (float, "Mean answer length, where a file does not say it."),
-        "concurrency": (float, "Requests in flight, or sequences a full server runs at once, where a file does not say it."),
-        "source": ("", "Where the files come from, with licence; kept in the profile."),
-    },
-    "This machine": {
-        "device": ("cuda", "cuda, or cpu to try the whole path without a GPU."),
-        "points": (
-            int, "Batches to measure (default 24), or to use of each group of a file, those that tell most (default all).",
-            {"min": 1},
-        ),
-    },
-    "": {
-        "max_seconds": "Bound of the measuring, e.g. 60 or 5min. Default 60 s here, 300 s for a server.",
-        "force": (False, "Write a profile that fails its checks; measure a GPU that was not named."),
-        "dry_run": (False, "Print what would be measured or sent, and stop."),
-    },
-    opt.OUTPUT: {
-        "name": "Name of the profile.",
-        "output -o --output": (Path, "Profile file, or a folder. Default: your profile folder, where `plan` finds it."),
-        "write --write/--no-write": (True, "Write the profile."),
-        "output_format --format -f": ("table", "Of the report: table, json, yaml, csv or markdown."),
-    },
-}  # fmt: skip
+    flags={"gpu": "-g", "model": "-m", "for_plan": "--for"},
+    without=("files", "select", "api_key", "start_wait"),
+)  # fmt: skip
 
 
-@opt.has(OWN)
+@opt.asks(MEASURED)
 def calibrate(
     model: str | None,
+    dp: int | None,
+    ep: int | None,
     files: list[Path] | None,
+    select: list[str] | None,
+    start_wait: str | None,
+    engine: str | None,
+    pool: str | None,
+    name: str | None,
     output: Path | None,
-    output_format: str,
+    engine_command: str = "",
+    engine_args: str = "",
+    api_key_env: str = "OPENAI_API_KEY",
+    launch: bool = False,
+    dry_run: bool = False,
+    write: bool = True,
+    output_format: str = "table",
     plot: opt.Plot = None,
     **given: Any,
 ) -> None:
@@ -94,10 +57,62 @@ def calibrate(
 
     On the machine with the GPU: fleetopt calibrate --gpu a100 --model llama-3.1-8b. A running server: --server URL --model
     NAME --gpu h100. Measurements you have: --from result.json --gpu h100 --model llama-3.1-8b.
+
+    Parameters
+    ----------
+    dry_run
+        Print what would be measured or sent, and stop.
+
+    What to measure
+    ---------------
+    dp
+        Copies of the attention in a replica, each of --tp GPUs. Default 1.
+    ep
+        GPUs of a replica that whole experts are spread over: all, or 1. Default all with --dp, else 1.
+
+    A running server
+    ----------------
+    api_key_env
+        Environment variable with the server's key.
+    start_wait
+        How long to wait for a server that is starting. Default 30 s, 15 min with --launch.
+
+    An engine to start
+    ------------------
+    launch
+        Start the engine here with the flags of the plan given by --for, measure it, stop it.
+    engine
+        vllm, sglang or trtllm: the one to start, or the one that runs.
+    engine_command
+        How it is started here: /path/to/venv/bin/vllm.
+    engine_args
+        Further flags of the engine, in quotes.
+    pool
+        Pool of the plan whose engine is measured, where it has several.
+
+    Files
+    -----
+    files, --from
+        File of measurements: vLLM bench serve, GuideLLM, aiperf, inference-perf JSON, or a CSV of iterations or server points.
+    select
+        Only CSV rows with column=value, e.g. role=fit.
+
+    Output
+    ------
+    name
+        Name of the profile.
+    output, -o, --output
+        Profile file, or a folder. Default: your profile folder, where `plan` finds it.
+    write, --write/--no-write
+        Write the profile.
+    output_format, --format, -f
+        Of the report: table, json, yaml, csv or markdown.
     """
     asked = SimpleNamespace(**given)
-    server, launch = asked.server, asked.launch
+    server, served_model = asked.server, asked.served_model_name
     render, seconds = renderer(output_format, None), _time(asked.max_seconds, "--max-seconds")
+    limits = ("max_requests", "max_concurrency", "max_input", "max_output", "token_budget", "points")
+    refuse_below_1({"--" + of.replace("_", "-"): given[of] for of in limits})
     if seconds is not None and seconds <= 0.0:
         raise InputError("--max-seconds must be positive")
     sources = [name for name, on in (("--server", server), ("--launch", launch), ("--from", files)) if on]
@@ -112,16 +127,14 @@ def calibrate(
         if asked.for_plan is None:
             reach = OperatingRange(*(given[f"max_{of}"] for of in ("input", "output", "concurrency", "requests")))
         else:
-            reach = OperatingRange.for_plan(asked.for_plan, asked.max_requests, asked.pool)
-        silence_s, wait_s = parse_duration(asked.timeout, "--timeout"), _time(asked.start_wait, "--start-wait")
+            reach = OperatingRange.for_plan(asked.for_plan, asked.max_requests, pool)
+        silence_s, wait_s = parse_duration(asked.timeout, "--timeout"), _time(start_wait, "--start-wait")
         if server is not None:
-            key = os.environ.get(asked.api_key_env) or None
-            target = Server(
-                server, asked.served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s
-            )
+            key = os.environ.get(api_key_env) or None
+            target = Server(server, served_model or model or "", key, silence_s, 30.0 if wait_s is None else wait_s)
         else:
-            start = _launch(model, asked.served_model, wait_s, given)
-    if asked.dry_run:
+            start = _launch(asked, model, engine, pool, wait_s, (engine_command, engine_args))
+    if dry_run:
         seen = _what_would_be(target, reach, files or [], seconds, model, given)
         return emit(seen if start is None else shlex.join(start.line(8000)), None)
     from planner.calibrate.files import Assumed
@@ -129,16 +142,16 @@ def calibrate(
 
     with progress_bar("measuring") as show:
         result = run(
-            server=target, launch=start, files=files or (), reach=reach, where=opt.pairs(asked.select, "--select", "column=value"),
-            model=model if asked.served_model or (target is None and start is None) else None,
+            server=target, launch=start, files=files or (), reach=reach, where=opt.pairs(select, "--select", "column=value"),
+            model=model if served_model or (target is None and start is None) else None,
             assumed=Assumed(asked.isl, asked.osl, asked.concurrency), max_seconds=seconds, command=command,
-            progress=show, **{name: given[name] for name in AS_GIVEN},
+            progress=show, dp=dp, ep=ep, engine=engine, **{of: given[of] for of in AS_GIVEN},
         )  # fmt: skip
-    if asked.name is not None:
-        result = _renamed(result, asked.name)
+    if name is not None:
+        result = _renamed(result, name)
     several = len(result.calibrations) > 1
     text = render(result if several or output_format in ("table", "markdown") else result.only)
-    if asked.write:
+    if write:
         say(_written(result, output))
     emit(text, None)
     draw(result, plot)
@@ -153,7 +166,9 @@ def _time(given: str | None, option: str) -> float | None:
     return None if given is None else parse_duration(given, option)
 
 
-def _launch(model: str | None, served_model: str | None, wait_s: float | None, given: Mapping[str, Any]) -> Any:
+def _launch(
+    asked: Any, model: str | None, engine: str | None, pool: str | None, wait_s: float | None, words: tuple[str, str]
+) -> Any:
     """What is to be started, from the options."""
     from planner.calibrate.launch import Launch, plan_settings
     from planner.machine.engines import DEFAULT_ENGINE
@@ -161,16 +176,15 @@ def _launch(model: str | None, served_model: str | None, wait_s: float | None, g
 
     if model is None:
         raise InputError("which model is the engine to load?", "Give --model: a folder with config.json, or a name.")
-    settings = {} if given["for_plan"] is None else plan_settings(given["for_plan"], given["pool"])
-    settings |= {k: float(given[k]) for k in ("tp", "token_budget") if given[k] is not None}
+    settings = {} if asked.for_plan is None else plan_settings(asked.for_plan, pool)
+    settings |= {k: float(v) for k, v in (("tp", asked.tp), ("token_budget", asked.token_budget)) if v is not None}
     try:
-        words, more = shlex.split(given["engine_command"]), shlex.split(given["engine_args"])
+        command, more = map(shlex.split, words)
     except ValueError as error:
         raise InputError(f"--engine-command, --engine-args: {error}") from None
     patience = {} if wait_s is None else {"wait_s": wait_s}
-    return Launch(
-        find_engine(given["engine"] or DEFAULT_ENGINE), model, served_model or "", settings, tuple(words), tuple(more), **patience
-    )  # fmt: skip
+    found = find_engine(engine or DEFAULT_ENGINE)
+    return Launch(found, model, asked.served_model_name or "", settings, tuple(command), tuple(more), **patience)
 
 
 def _what_would_be(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from planner.cli import options as opt
 from planner.cli.output import emit, say, writer
@@ -29,10 +27,15 @@ def list_gpus() -> Any:
 
 @gpu.command("show")
 @opt.verb()
-def show_gpu(name: Annotated[str, typer.Argument(help="Name, or any alias: h100, H200 SXM, l40s.")]) -> Any:
+def show_gpu(name: str) -> Any:
     """Every number of a GPU with its source; the price with vendor, term and day.
 
     Example: fleetopt gpu show h100
+
+    Arguments
+    ---------
+    name
+        Name, or any alias: h100, H200 SXM, l40s.
     """
     from planner.catalog.load import gpu, price_offers
     from planner.catalog.prices import reference_offer
@@ -53,14 +56,21 @@ def list_models() -> Any:
 
 
 @model.command("show")
-@opt.verb(table={"": {"like": "Family whose arithmetic to take for an unknown architecture."}})
-def show_model(
-    name: Annotated[str, typer.Argument(help="Name, alias, Hugging Face id, or the path of a config.json.")],
-    like: str | None,
-) -> Any:
+@opt.verb()
+def show_model(name: str, like: str | None) -> Any:
     """What a model is understood as: its shape, where that is from, and the KV cache of a token.
 
     Example: fleetopt model show llama-3.1-8b
+
+    Arguments
+    ---------
+    name
+        Name, alias, Hugging Face id, or the path of a config.json.
+
+    Parameters
+    ----------
+    like
+        Family whose arithmetic to take for an unknown architecture.
     """
     from planner.catalog.kv import kv_bytes_per_token
     from planner.catalog.load import model
@@ -70,19 +80,20 @@ def show_model(
     return model_entry(spec, kv_bytes_per_token(spec))
 
 
-OFFERS: opt.Table = {
-    "": {
-        "gpu -g": (list[str], "Only this GPU. Repeat."),
-        "vendor": "Only this vendor.",
-        "term": "Only this term: on-demand, spot, reserved-1y, ...",
-    },
-}
-
-
 @prices.command("show")
-@opt.verb(table=OFFERS)
+@opt.verb()
 def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> Any:
-    """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes."""
+    """Offers of the shipped lists and of yours, the cheapest first; a star marks what a plan takes.
+
+    Parameters
+    ----------
+    gpu, -g
+        Only this GPU.
+    vendor
+        Only this vendor.
+    term
+        Only this term: on-demand, spot, reserved-1y, ...
+    """
     from planner.catalog.load import gpu as find_gpu
     from planner.catalog.load import price_offers
     from planner.catalog.prices import reference_offer
@@ -100,26 +111,25 @@ def show_prices(gpu: list[str] | None, vendor: str | None, term: str | None) -> 
     return offer_list(found, frozenset(o for o in references if o is not None))
 
 
-OF_LIST: opt.Table = {
-    "": {
-        "vendor": "Whose prices; default: the folder (SkyPilot) or the file's name.",
-        "day --date": "Day the prices were seen, 2026-10-01; default: the file's own.",
-        "name": "Name of the list; default: the vendor's.",
-    },
-}
-
-
 @prices.command("import")
-@opt.has(OF_LIST)
-def import_list(
-    file: Annotated[
-        Path, typer.Argument(help="A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.")
-    ],
-    vendor: str | None,
-    day: str | None,
-    name: str | None,
-) -> None:
-    """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it."""
+@opt.asks()
+def import_list(file: Path, vendor: str | None, day: str | None, name: str | None) -> None:
+    """Take a price list in: plans use its offers before the shipped ones. Importing again replaces it.
+
+    Arguments
+    ---------
+    file
+        A price list: SkyPilot's vms.csv, gpuhunt's CSV, or one of our own form.
+
+    Parameters
+    ----------
+    vendor
+        Whose prices; default: the folder (SkyPilot) or the file's name.
+    day, --date
+        Day the prices were seen, 2026-10-01; default: the file's own.
+    name
+        Name of the list; default: the vendor's.
+    """
     from planner.catalog.price_files import read_price_file
     from planner.catalog.prices import save_offers
 
@@ -143,9 +153,17 @@ profile = opt.group("Iteration-time profiles: list yours and the shipped ones, s
 
 
 @profile.command("list")
-@opt.verb(table={"": {"gpu -g": "Only this GPU.", "model -m": "Only this model."}})
+@opt.verb()
 def list_profiles(gpu: str | None, model: str | None) -> Any:
-    """The profiles `plan` can use: yours first, then the shipped ones."""
+    """The profiles `plan` can use: yours first, then the shipped ones.
+
+    Parameters
+    ----------
+    gpu, -g
+        Only this GPU.
+    model, -m
+        Only this model.
+    """
     from planner.catalog import gpu as find_gpu
     from planner.catalog import model as find_model
     from planner.catalog.profiles import profile, profile_names
@@ -160,43 +178,49 @@ def list_profiles(gpu: str | None, model: str | None) -> Any:
     return profile_list(kept)
 
 
-SHOWN: opt.Table = {
-    "": {
-        "gpu -g": "GPU type.",
-        "model -m": "Model.",
-        "tp": (1, "GPUs per replica."),
-        "papers": (False, "Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...)."),
-        "context": (1024.0, "Mean context for --papers, tokens."),
-    },
-}
-
-
 @profile.command()
-@opt.verb(table=SHOWN)
+@opt.verb()
 def show(
-    name: Annotated[
-        str | None, typer.Argument(help="Name or file. Without it: what --gpu, --model and --tp would use.")
-    ] = None,
-    *,
-    papers: bool,
-    context: float,
-    **given: Any,
+    name: str | None, *, gpu: str | None, model: str | None, tp: int = 1, papers: bool = False, context: float = 1024.0
 ) -> Any:
-    """One profile: its parameters, where they come from, and how far to trust them."""
+    """One profile: its parameters, where they come from, and how far to trust them.
+
+    Arguments
+    ---------
+    name
+        Name or file. Without it: what --gpu, --model and --tp would use.
+
+    Parameters
+    ----------
+    gpu, -g
+        GPU type.
+    model, -m
+        Model.
+    tp
+        GPUs per replica.
+    papers
+        Also the parameters of every paper's form (W, H, alpha, beta, d0, d1, ...).
+    context
+        Mean context for --papers, tokens.
+    """
     from planner.catalog.profiles import profile
     from planner.machine.derived import every_paper
     from planner.report.listings import profile_entry
 
-    found = profile(name) if name is not None else profile(**given)
+    found = profile(name) if name is not None else profile(gpu=gpu, model=model, tp=tp)
     return profile_entry(found, every_paper(found.iteration, context) if papers else None)
 
 
 @profile.command()
 @opt.verb()
-def compare(
-    names: Annotated[list[str], typer.Argument(help="Two or more names or files; the first is the base.")],
-) -> Any:
-    """Profiles side by side, with the time of typical batches."""
+def compare(names: list[str]) -> Any:
+    """Profiles side by side, with the time of typical batches.
+
+    Arguments
+    ---------
+    names
+        Two or more names or files; the first is the base.
+    """
     from planner.catalog.profiles import profile
     from planner.report.listings import profile_comparison
 
@@ -206,15 +230,22 @@ def compare(
 
 
 @profile.command()
-def refit(
-    name: Annotated[str, typer.Argument(help="Profile (name or file) with its points, or a .points.jsonl file.")],
-    output: Annotated[
-        Path | None, opt.told("Profile file. Default: beside the points; the one before is kept.", "-o", "--output")
-    ] = None,
-    force: Annotated[bool, opt.told("Write a profile that fails its checks.", "--force")] = False,
-    output_format: opt.Format = "table",
-) -> None:
-    """Fit the raw points of a profile again, with the method of this version."""
+@opt.asks()
+def refit(name: str, output: Path | None, force: bool = False, output_format: opt.Format = "table") -> None:
+    """Fit the raw points of a profile again, with the method of this version.
+
+    Arguments
+    ---------
+    name
+        Profile (name or file) with its points, or a .points.jsonl file.
+
+    Parameters
+    ----------
+    output, -o, --output
+        Profile file. Default: beside the points; the one before is kept.
+    force
+        Write a profile that fails its checks.
+    """
     from planner.calibrate.points import points_of, read_points
     from planner.calibrate.result import CalibrationSet
     from planner.calibrate.run import refit as fit_again
@@ -237,8 +268,15 @@ def refit(
 
 
 @profile.command()
-def share(name: Annotated[str, typer.Argument(help="Profile: name or file.")], output: opt.OutputFile = None) -> None:
-    """Print one self-contained file, its points in it, without addresses, keys and folders: fit for a pull request."""
+@opt.asks()
+def share(name: str, output: opt.OutputFile = None) -> None:
+    """Print one self-contained file, its points in it, without addresses, keys and folders: fit for a pull request.
+
+    Arguments
+    ---------
+    name
+        Profile: name or file.
+    """
     from dataclasses import replace
 
     import yaml

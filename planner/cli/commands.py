@@ -14,6 +14,7 @@ from typer.main import get_command, get_group
 
 from planner.cli.output import whole_tables
 from planner.errors import InputError
+from planner.shared.arguments import told_sections
 from planner.shared.documents import printable
 from planner.units import MOST
 
@@ -172,6 +173,13 @@ def _framed() -> Any:
     return get_command(alone)
 
 
+def written(name: str) -> Any:
+    """What a command is made of: its function, or the group."""
+    own = name.replace("-", "_")
+    module = import_module(f"planner.cli.{BESIDE.get(name, own)}")
+    return getattr(module, "app", None) or getattr(module, own)
+
+
 class Built(Mapping[str, Any]):
     """Commands by name, each built when it is first asked for, once for all."""
 
@@ -181,12 +189,11 @@ class Built(Mapping[str, Any]):
         if name not in self._built:
             if name not in COMMANDS:
                 raise KeyError(name)
-            own = name.replace("-", "_")
-            module = import_module(f"planner.cli.{BESIDE.get(name, own)}")
-            alone = typer.Typer(rich_markup_mode="markdown")
-            found = getattr(module, "app", None) or getattr(module, own)
-            getattr(found, "head", tuple)()
-            if isinstance(found, typer.Typer):
+            found, alone = written(name), typer.Typer(rich_markup_mode="markdown")
+            inner = found.registered_commands if isinstance(found, typer.Typer) else ()
+            for function in (found, *(one.callback for one in inner)):
+                getattr(function, "head", tuple)()
+            if inner:
                 alone.add_typer(found, name=name)
             else:
                 alone.command(name)(found)
@@ -229,6 +236,17 @@ class Commands(Group):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = Built()  # type: ignore[assignment]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """As usual; of commands what they do is told, and nothing made of what they can be asked."""
+        found = {name: written(name) for name in COMMANDS}
+        self.commands = {
+            name: TyperCommand(
+                name, help=one.info.help if isinstance(one, typer.Typer) else told_sections(one.__doc__)[0]
+            )
+            for name, one in found.items()
+        }
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As usual; the framework's own options (completion), which it adds late, are unchecked too."""

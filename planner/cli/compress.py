@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from planner.cli import options as opt
 from planner.cli.output import emit, say
@@ -23,20 +20,25 @@ app = opt.group(
 MOST_WORKERS = 256
 """All of them are started at once."""
 
-BOUNDARY: opt.Rows = {"boundary! -B": (int, "Longest request of the short pool, input + output [tokens].")}
-BYTES: opt.Rows = {"bytes_per_token": (float, "Bytes of one token [default: 3, which counts high].")}
-TOKENIZER: opt.Rows = {"tokenizer": (Path, "tokenizer.json of the served model: exact counts instead of bytes.")}
-SHORTENING: opt.Rows = {
-    "weights": "Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.",
-    "keep_first": (3, "Sentences kept at the beginning."),
-    "keep_last": (2, "Sentences kept at the end."),
-    "content": ("prose", "What may be compressed, of prose, code, structured; separated by commas."),
-    "language": "Rules for sentences (ISO 639-1) [default: by script].",
-}
 
+def _settings(
+    weights: str | None, keep_first: int = 3, keep_last: int = 2, content: str = "prose", language: str | None = None
+) -> Any:
+    """Settings of the compressor from its options, all problems at once.
 
-def _settings(weights: str | None, keep_first: int, keep_last: int, content: str, language: str | None) -> Any:
-    """Settings of the compressor from its options, all problems at once."""
+    Parameters
+    ----------
+    weights
+        Parts of a sentence's score, e.g. textrank=0.2,position=0.4,tfidf=0.35,novelty=0.05.
+    keep_first
+        Sentences kept at the beginning.
+    keep_last
+        Sentences kept at the end.
+    content
+        What may be compressed, of prose, code, structured; separated by commas.
+    language
+        Rules for sentences (ISO 639-1). Default: by script.
+    """
     from planner.compress.extract import CompressorSettings
     from planner.compress.scores import ScoreWeights
     from planner.compress.segments import CONTENT_TYPES
@@ -54,55 +56,77 @@ def _settings(weights: str | None, keep_first: int, keep_last: int, content: str
     return CompressorSettings(parsed, keep_first, keep_last, kinds, language)
 
 
-MEASURING: opt.Table = {
-    "": {
-        "prompts!": (Path, "JSON lines with prompt, text, messages or conversations."),
-        **BOUNDARY,
-        "gamma": (1.5, "Width of the band: prompts up to gamma times the boundary."),
-        "output_tokens": (256, "Output length of prompts that state none [tokens]."),
-        **BYTES,
-        **TOKENIZER,
-        **SHORTENING,
-    },
-}
+def _counter(tokenizer: Path | None, bytes_per_token: float | None) -> Any:
+    """What counts tokens.
+
+    Parameters
+    ----------
+    tokenizer
+        tokenizer.json of the served model: exact counts instead of bytes.
+    bytes_per_token
+        Bytes of one token. Default: 3, which counts high.
+    """
+    from planner.compress.tokens import counter_from
+
+    return counter_from(tokenizer, bytes_per_token)
 
 
 @app.command()
-@opt.verb(table=MEASURING)
+@opt.verb(_counter, _settings)
 def measure(
     prompts: Path,
     boundary: int,
-    gamma: float,
-    output_tokens: int,
     tokenizer: Path | None,
     bytes_per_token: float | None,
+    gamma: float = 1.5,
+    output_tokens: int = 256,
     **given: Any,
 ) -> Any:
-    """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here."""
+    """How many borderline prompts can be compressed (p_c, by category), what is kept of them, and how long it takes here.
+
+    Parameters
+    ----------
+    prompts
+        JSON lines with prompt, text, messages or conversations.
+    boundary, -B
+        Longest request of the short pool, input + output [tokens].
+    gamma
+        Width of the band: prompts up to gamma times the boundary.
+    output_tokens
+        Output length of prompts that state none [tokens].
+    """
     from planner.compress.measure import measure as measured
     from planner.compress.measure import read_prompts
-    from planner.compress.tokens import counter_from
 
-    count = counter_from(tokenizer, bytes_per_token)
+    count = _counter(tokenizer, bytes_per_token)
     words = f"tokenizer {tokenizer.name}" if tokenizer is not None else f"{bytes_per_token or 3:g} bytes per token"
     settings = _settings(**given)
     return measured(read_prompts(prompts), boundary, gamma, count, words, output_tokens, settings)
 
 
 @app.command()
-@opt.has({"": {"budget -b": (4096, "Tokens the prompt may have."), **BYTES, **TOKENIZER, **SHORTENING}})
+@opt.asks(_counter, _settings)
 def text(
-    file: Annotated[Path | None, typer.Argument(help="The prompt; standard input without it.")] = None,
-    *,
-    budget: int,
+    file: Path | None,
     tokenizer: Path | None,
     bytes_per_token: float | None,
+    budget: int = 4096,
     output: opt.OutputFile = None,
     **given: Any,
 ) -> None:
-    """Compress one prompt to a budget; what was done is said on stderr."""
+    """Compress one prompt to a budget; what was done is said on stderr.
+
+    Arguments
+    ---------
+    file
+        The prompt; standard input without it.
+
+    Parameters
+    ----------
+    budget, -b
+        Tokens the prompt may have.
+    """
     from planner.compress.extract import compress
-    from planner.compress.tokens import counter_from
 
     if budget < 0:
         raise InputError(f"budget: must not be negative, got {budget}")
@@ -110,7 +134,7 @@ def text(
         prompt = sys.stdin.read() if file is None else read_text(file)
     except UnicodeDecodeError as error:
         raise InputError(f"standard input: cannot be read as text ({error})") from None
-    done = compress(prompt, budget, counter_from(tokenizer, bytes_per_token), _settings(**given))
+    done = compress(prompt, budget, _counter(tokenizer, bytes_per_token), _settings(**given))
     emit(done.prompt, output)
     sentences = f"{done.sentences_kept:,} of {done.sentences:,} sentences kept"
     why = {
@@ -121,34 +145,60 @@ def text(
     say([f"{done.tokens_before:,} -> {done.tokens_after:,} tokens, {done.content}; {why}"])
 
 
-SERVING: opt.Table = {
-    "": {
-        "short_url! --short": "Base address of the short pool, e.g. http://127.0.0.1:8001.",
-        "long_url! --long": "Base address of the long pool.",
-        **BOUNDARY,
-        "gamma": (1.5, "Requests up to gamma times the boundary are compressed."),
-        "host": ("127.0.0.1", "Address to listen on."),
-        "port": (8080, "Port to listen on."),
-        "default_output_tokens --default-output": (512, "Output length of requests without max_tokens [tokens]."),
-        **TOKENIZER,
-        "retries": (1, "Further tries at a pool that cannot be reached."),
-        "fall_back --fall-back/--no-fall-back": (True, "The long pool takes over for the short one."),
-        "max_body_bytes --max-body": ("16MB", "Largest body and answer held in memory."),
-        "max_in_flight": (1024, "Requests at once; more get a 503."),
-        "read_timeout_s --read-timeout": ("300s", "Longest silence of an upstream."),
-        "workers": (1, "Processes that compress."),
-        **SHORTENING,
-    },
-}
-
-
 @app.command()
-@opt.has(SERVING)
-def serve(host: str, port: int, **given: Any) -> None:
+@opt.asks(_settings)
+def serve(
+    short_url: str,
+    long_url: str,
+    boundary: int,
+    tokenizer: Path | None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    gamma: float = 1.5,
+    default_output_tokens: int = 512,
+    retries: int = 1,
+    fall_back: bool = True,
+    max_body_bytes: str = "16MB",
+    max_in_flight: int = 1024,
+    read_timeout_s: str = "300s",
+    workers: int = 1,
+    **given: Any,
+) -> None:
     """Run the paper's gateway: an OpenAI-compatible proxy that compresses what is borderline and routes by length.
 
     Metrics at /metrics. Without --tokenizer, bytes per token are learned from the counts the engines report, by the
     request header x-fleetopt-category where it is sent. `x-fleetopt-compress: never` leaves a request alone.
+
+    Parameters
+    ----------
+    short_url, --short
+        Base address of the short pool, e.g. http://127.0.0.1:8001.
+    long_url, --long
+        Base address of the long pool.
+    boundary, -B
+        Longest request of the short pool, input + output [tokens].
+    tokenizer
+        tokenizer.json of the served model: exact counts instead of bytes.
+    host
+        Address to listen on.
+    port
+        Port to listen on.
+    gamma
+        Requests up to gamma times the boundary are compressed.
+    default_output_tokens, --default-output
+        Output length of requests without max_tokens [tokens].
+    retries
+        Further tries at a pool that cannot be reached.
+    fall_back, --fall-back/--no-fall-back
+        The long pool takes over for the short one.
+    max_body_bytes, --max-body
+        Largest body and answer held in memory.
+    max_in_flight
+        Requests at once; more get a 503.
+    read_timeout_s, --read-timeout
+        Longest silence of an upstream.
+    workers
+        Processes that compress.
     """
     from planner.compress.tokens import require
 
@@ -156,30 +206,41 @@ def serve(host: str, port: int, **given: Any) -> None:
         require(module)
     from planner.compress.gateway import GatewaySettings, listening, serve
 
-    asked = SimpleNamespace(**given)
     problems = [
         f"--{name}: {value!r} is not an http address"
-        for name, value in (("short", asked.short_url), ("long", asked.long_url))
+        for name, value in (("short", short_url), ("long", long_url))
         if not value.startswith(("http://", "https://"))
     ]
-    for name in ("boundary", "default_output_tokens", "max_in_flight", "workers"):
-        if given[name] < 1:
-            flag = name.removesuffix("_tokens").replace("_", "-")
-            problems.append(f"--{flag}: must be at least 1, got {given[name]}")
-    if asked.workers > MOST_WORKERS:
-        problems.append(f"--workers: must be at most {MOST_WORKERS}, got {asked.workers:,}")
-    if not 1.0 <= asked.gamma < math.inf:
-        problems.append(f"--gamma: must be at least 1, got {asked.gamma:g}")
-    if asked.retries < 0:
-        problems.append(f"--retries: must not be negative, got {asked.retries}")
-    refuse(problems)
-    compressor = _settings(**{name: given.pop(name) for name in SHORTENING})
-    given |= {
-        "tokenizer": None if asked.tokenizer is None else str(asked.tokenizer),
-        "max_body_bytes": int(parse_bytes(asked.max_body_bytes, "max-body")),
-        "read_timeout_s": parse_duration(asked.read_timeout_s, "read-timeout"),
+    counts = {
+        "boundary": boundary,
+        "default-output": default_output_tokens,
+        "max-in-flight": max_in_flight,
+        "workers": workers,
     }
-    settings, sockets = GatewaySettings(compressor=compressor, **given), listening(host, port)
-    told = f"up to {asked.boundary:,} tokens to {asked.short_url}, longer to {asked.long_url}"
-    say([f"listening on http://{host}:{port}: {told}, compressed up to {asked.gamma:g} times"])
+    problems += [f"--{name}: must be at least 1, got {value}" for name, value in counts.items() if value < 1]
+    if workers > MOST_WORKERS:
+        problems.append(f"--workers: must be at most {MOST_WORKERS}, got {workers:,}")
+    if not 1.0 <= gamma < math.inf:
+        problems.append(f"--gamma: must be at least 1, got {gamma:g}")
+    if retries < 0:
+        problems.append(f"--retries: must not be negative, got {retries}")
+    refuse(problems)
+    settings = GatewaySettings(
+        short_url,
+        long_url,
+        boundary,
+        gamma,
+        default_output_tokens,
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        compressor=_settings(**given),
+        retries=retries,
+        fall_back=fall_back,
+        max_body_bytes=int(parse_bytes(max_body_bytes, "max-body")),
+        max_in_flight=max_in_flight,
+        read_timeout_s=parse_duration(read_timeout_s, "read-timeout"),
+        workers=workers,
+    )
+    sockets = listening(host, port)
+    told = f"up to {boundary:,} tokens to {short_url}, longer to {long_url}"
+    say([f"listening on http://{host}:{port}: {told}, compressed up to {gamma:g} times"])
     serve(settings, sockets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -108,14 +108,16 @@ def _entry(name: str, value: Any) -> str:
 ASKED = ("cdf", "rate", "gpu", "model", "slo", "tpot", "e2e")
 
 
-Out = Annotated[Path, opt.told("File to write; one that exists is kept.", "-o", "--output", panel=opt.OUTPUT)]
-
-
-@opt.asks(ASKED)
-def init(output: Out = Path("fleetopt.yaml"), **given: Any) -> None:
+@opt.asks(names=ASKED)
+def init(output: Path = Path("fleetopt.yaml"), **given: Any) -> None:
     """A configuration file with comments, from flags, or from four questions where none is given and a terminal is there.
 
     Example: fleetopt init --cdf azure --model qwen3-32b --gpu h200 --slo 500ms -o fleet.yaml
+
+    Output
+    ------
+    output, -o, --output
+        File to write; one that exists is kept.
     """
     import sys
 
@@ -144,15 +146,16 @@ def init(output: Out = Path("fleetopt.yaml"), **given: Any) -> None:
 FOLDER = Path(__file__).parents[1] / "schemas"
 
 
-def schema(
-    name: Annotated[
-        str | None, typer.Argument(help="plan, configuration, profile, ...; without it all are listed.")
-    ] = None,
-    output: opt.OutputFile = None,
-) -> None:
+@opt.asks()
+def schema(name: str | None, output: opt.OutputFile = None) -> None:
     """The JSON Schema of a kind of file or result: for editors, checks of your own, and other programs.
 
     Example: fleetopt schema configuration -o configuration-1.json
+
+    Arguments
+    ---------
+    name
+        plan, configuration, profile, ...; without it all are listed.
     """
     known = {path.stem.rpartition("-")[0]: path for path in sorted(FOLDER.glob("*.json"))}
     if name is None:

@@ -7,9 +7,8 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.errors import FleetOptError, InfeasibleError, did_you_mean
 from planner.shared.documents import printable
@@ -18,15 +17,13 @@ PLANNED = ("plan", "--cdf", "azure", "--slo", "0.5")
 """The shortest question."""
 
 EXAMPLES = {
-    "--hours": "servegen-m-small", "--startup": "4min", "--monthly-growth": "8%", "--lead-time": "90d", "--format": "json",
-    "-f": "json", "--rates": "6,10", "--delta": "1%", "--horizon": "1h", "--to": "k8s",
-    "-o": "plan.yaml", "--have": "h100=24", "--think-time": "60s",
-    "--output": "plan.yaml", "--plot": "plan.svg", "--policies": "eb", "--dwell": "1h", "--requests": "20000",
-    "schedule --from": "2027-01-31", "autoscale --to": "hpa", "report -o": "report.html", "--reserved": "h100=1.79@1y",
-    "--rate": "20", "--cdf": "azure", "--workload": "azure", "-w": "azure", "--model": "llama-3.1-8b",
-    "--confidence": "90%", "-m": "llama-3.1-8b", "--set": "rate=40", "--dialect": "postgres", "--max-model-len": "128k",
+    "hours": "servegen-m-small", "startup": "4min", "monthly_growth": "8%", "output_format": "json", "rates": "6,10",
+    "output": "plan.yaml", "have": "h100=24", "think_time": "60s", "plot": "plan.svg", "policies": "eb", "requests": "20000",
+    "schedule start": "2027-01-31", "autoscale to": "hpa", "report output": "report.html", "reserved": "h100=1.79@1y",
+    "rate": "20", "cdf": "azure", "workload": "azure", "model": "llama-3.1-8b", "confidence": "90%", "change": "rate=40",
+    "dialect": "postgres", "max_model_len": "128k",
 }  # fmt: skip
-"""Values of options, or of a command's, whose kind says too little."""
+"""Values of options, or of a command's, which have no default and whose kind says too little."""
 
 BESIDE = (
     ("users: not together with rate", "---rate +--think-time 60s"),
@@ -59,33 +56,38 @@ ELSEWHERE = {
 ITEMS = re.compile(r"[,=+]")
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """An option as it was typed: its flag, its value, and the places of both among the words."""
+class Given(NamedTuple):
+    """An option as it was typed: its flag, its value, which follows it, and its place among the words."""
 
     flag: str
     value: str | None
     at: int
-    value_at: int
+
+    def replaced(self, words: Sequence[str], *by: str) -> list[str]:
+        """The words with others in its place, or without it."""
+        return [*words[: self.at], *by, *words[self.at + (1 if self.value is None else 2) :]]
+
+
+def apart(words: Sequence[str]) -> list[str]:
+    """The words, with the value of an option always one of its own."""
+    pairs = [word.partition("=") if re.match(r"--[A-Za-z][\w-]*=", word) else (word, "", "") for word in words]
+    return [word for flag, joined, value in pairs for word in ((flag, value) if joined else (flag,))]
 
 
 def given(words: Sequence[str]) -> list[Given]:
     """The options among the words of a command."""
     alone = {f for p in _parameters(words) if getattr(p, "is_flag", False) for f in _spellings(p)}
     found = []
-    for at, word in enumerate(words):
+    for at, (word, behind) in enumerate(zip(words, [*words[1:], "-x"], strict=True)):
         if re.match(r"--?[A-Za-z]", word):
-            flag, joined, value = word.partition("=")
-            behind = words[at + 1] if at + 1 < len(words) and word not in alone else "-x"
-            if joined or re.match(r"--?[A-Za-z]", behind):
-                found.append(Given(flag, value if joined else None, at, at))
-            else:
-                found.append(Given(word, behind, at, at + 1))
+            valued = word not in alone and not re.match(r"--?[A-Za-z]", behind)
+            found.append(Given(word, behind if valued else None, at))
     return found
 
 
 def explained(error: FleetOptError, words: Sequence[str]) -> list[str]:
     """The lines of an error for who typed these words: options as typed, and a command that would do."""
+    words = apart(words)
     typed = given(words)
     places = getattr(error, "problems", ()) or (error.message,)
     command: Sequence[str] | None = list(words)
@@ -102,7 +104,7 @@ def explained(error: FleetOptError, words: Sequence[str]) -> list[str]:
 
 def misused(error: Any, words: Sequence[str]) -> list[str]:
     """The same of words that are no command: a wrong option, a word too many or one too few."""
-    message, command = _usage(error, words)
+    message, command = _usage(error, apart(words))
     lines = [f"error: {printable(message, 1000)}"]
     return lines if command is None else [*lines, f"try: {_spelled(_promised(command))}"]
 
@@ -209,7 +211,7 @@ def _changed(words: Sequence[str], change: str, typed: Sequence[Given]) -> list[
         else:
             names = part[1:], *{"---gpu": ("-g",), "---cdf": ("-w", "--workload"), "---model": ("-m",)}.get(part, ())
             for option in reversed([o for o in typed if o.flag in names]):
-                result = _dropped(result, option)
+                result = option.replaced(result)
     return result
 
 
@@ -222,20 +224,21 @@ def _for_option(
     option, entry, rest = found
     assert option.value is not None
     if (flag := re.search(r"given as (--[\w-]+) ", line)) is not None:
-        return [*words[: option.at], flag[1], option.value, *words[option.value_at + 1 :]]
+        return option.replaced(words, flag[1], option.value)
     if (more := re.search(r"; write ((?:--[\w-]+ [^\s-]\S* ?)+)$", line)) is not None:
         return [*words, *more[1].split()]
     if meant is not None:
         bad = next((q for q in re.findall(r"'([^']*)'", rest) if q in option.value), None)
         if bad is not None:
-            return _replaced(words, option, option.value.replace(bad, meant))
-        return _replaced(words, option, str(Path(option.value).with_name(meant))) if "no such file" in line else None
+            return option.replaced(words, option.flag, option.value.replace(bad, meant))
+        beside = str(Path(option.value).with_name(meant))
+        return option.replaced(words, option.flag, beside) if "no such file" in line else None
     if (said := re.search(r"\bwrite (\S+?)[;,]?(?: |$)", line)) is not None:
-        return _replaced(words, option, option.value.replace(entry_value(option.value, entry), said[1]))
+        return option.replaced(words, option.flag, option.value.replace(entry_value(option.value, entry), said[1]))
     if option.flag == "--prometheus":
-        return [*_dropped(words, option), "--emit-rules", "rules"]
+        return [*option.replaced(words), "--emit-rules", "rules"]
     if option.flag == "--set" and (known := OPTIONS.get(option.value.partition("=")[0])) is not None:
-        return _replaced(words, option, f"{known.name}={known.example}")
+        return option.replaced(words, option.flag, f"{known.name}={known.example}")
     return None if option.flag in ("--config", "--services", "--prompts") else _with_example(words, option)
 
 
@@ -259,25 +262,25 @@ def entry_value(value: str, entry: str) -> str:
     return parts.get(entry) or (value.rpartition("=")[2] if "=" in value else value)
 
 
-def _replaced(words: Sequence[str], option: Given, value: str) -> list[str]:
-    """The words with another value of an option."""
-    joined = option.at == option.value_at
-    return [*words[: option.value_at], f"{option.flag}={value}" if joined else value, *words[option.value_at + 1 :]]
+def _example(words: Sequence[str], flag: str) -> str:
+    """A value that an option of the command takes; empty where none is known."""
+    from planner.question.options import FLAGS
 
-
-def _dropped(words: Sequence[str], option: Given) -> list[str]:
-    """The words without an option."""
-    return [*words[: option.at], *words[option.value_at + 1 :]]
+    found = next((p for p in _parameters(words) if flag in _spellings(p)), None)
+    name, default = ("", None) if found is None else (str(found.name), found.default)
+    of_kind = "" if (known := FLAGS.get(flag)) is None else known.example
+    return (
+        EXAMPLES.get(f"{words[0]} {name}")
+        or EXAMPLES.get(name)
+        or of_kind
+        or (default if isinstance(default, str) else "")
+    )
 
 
 def _with_example(words: Sequence[str], option: Given) -> list[str]:
     """The words with a value that the option takes; without it where none is known, or where the value was one already."""
-    from planner.question.options import FLAGS
-
-    known = FLAGS.get(option.flag)
-    of_kind = "" if known is None else known.example
-    value = EXAMPLES.get(f"{words[0]} {option.flag}") or EXAMPLES.get(option.flag) or of_kind
-    return _replaced(words, option, value) if value and value != option.value else _dropped(words, option)
+    value = _example(words, option.flag)
+    return option.replaced(words, option.flag, value) if value and value != option.value else option.replaced(words)
 
 
 def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None:
@@ -295,9 +298,9 @@ def _instead(error: FleetOptError, words: Sequence[str]) -> Sequence[str] | None
                     name = "ttft_s" if option.flag == "--slo" else f"{option.flag[2:]}_s"
                     if error.promise.metric == name:
                         level = option.value.rpartition("=")[0]
-                        return _replaced(words, option, f"{level}={reachable}" if level else reachable)
+                        return option.replaced(words, option.flag, f"{level}={reachable}" if level else reachable)
         stock = next((o for o in typed if o.flag == "--inventory"), None)
-        return None if stock is None else _dropped(words, stock)
+        return None if stock is None else stock.replaced(words)
     if "--services" in words:
         return None
     beside = re.search(r"fleetopt ([a-z][\w-]*(?: [^\s;`]+)+?)(?=[;.,]?\s*$|[;,] |\. )", text, re.MULTILINE)
@@ -322,17 +325,16 @@ def _usage(error: Any, words: Sequence[str]) -> tuple[str, Sequence[str] | None]
     if (unknown := getattr(error, "option_name", None)) is not None and "requires" not in message:
         return _no_such_option(str(unknown), words, typed)
     if (lacking := re.search(r"Option '([^']+)' requires an argument", message)) is not None:
-        at = next((o.at for o in typed if o.flag == lacking[1]), 0)
-        value = _with_example(["", ""], Given(lacking[1], "", 0, 1))[1:]
-        filled = [*words[: at + 1], *value, *words[at + 1 :]] if value else None
-        return f"{lacking[1]}: takes a value" + (f", for example {value[0]}" if value else ""), filled
+        bare, value = next(o for o in typed if o.flag == lacking[1]), _example(words, lacking[1])
+        filled = bare.replaced(words, bare.flag, value) if value else None
+        return f"{lacking[1]}: takes a value" + (f", for example {value}" if value else ""), filled
     if (extra := re.search(r"unexpected extra argument\S* \((.*)\)", message)) is not None:
         return _one_too_many(extra[1].split()[0], words)
     if "No such command" in message and (name := re.search(r"'([^']*)'", message)) is not None:
         return _no_such_command(name[1], words)
     if (repeated := re.match(r"(\S+) is given \d+ times", message)) is not None:
         first = next((o for o in typed if o.flag == repeated[1]), None)
-        return message.rstrip("."), None if first is None else _dropped(words, first)
+        return message.rstrip("."), None if first is None else first.replaced(words)
     if "Missing argument" in message:
         hint = f"A plan file is written by: {_spelled((*PLANNED, '-o', 'plan.yaml'))}"
         return f"{message.rstrip('.')}: {words[-1]} takes a file. {hint}", [*words, "plan.yaml"]
@@ -345,7 +347,6 @@ def _no_such_option(unknown: str, words: Sequence[str], typed: Sequence[Given]) 
     from planner.question.options import RENAMED
 
     option = next((o for o in typed if o.flag == unknown), None)
-    at = option.at if option is not None else 0
     own = [flag for p in _parameters(words) for flag in _spellings(p)]
     called = {
         f"--{name}": flag for flag, names in ELSEWHERE.items() if flag.split()[0] in own for name in names.split()
@@ -357,23 +358,22 @@ def _no_such_option(unknown: str, words: Sequence[str], typed: Sequence[Given]) 
             joined[-1] += value or "VALUE"
         else:
             joined += [] if value is None else [value]
-        after = words[(at if option is None else option.value_at) + 1 :]
-        if joined[0] == "--isl":
+        meant = None if option is None else option.replaced(words, *joined)
+        if joined[0] == "--isl" and meant is not None:
             # the length that goes with it, no file
-            lengths = {o.value_at for o in given(after) if o.flag == "--output" and (o.value or "").isdigit()}
-            after = ["--osl" if k + 1 in lengths else word for k, word in enumerate(after)]
-        return f"{unknown}: is written {' '.join(joined)}", [*words[:at], *joined, *after]
+            lengths = {o.at for o in given(meant) if o.flag == "--output" and (o.value or "").isdigit()}
+            meant = ["--osl" if k in lengths else word for k, word in enumerate(meant)]
+        return f"{unknown}: is written {' '.join(joined)}", meant
     others = [name for name in COMMANDS if any(unknown in _spellings(p) for p in _parameters([name]))]
     here = " ".join(w for w in words[:2] if not w.startswith("-") and _command([*words[:1], w]) is not None) or words[0]
-    bare = None if option is None else _dropped(words, option)
+    bare = None if option is None else option.replaced(words)
     if others:
         told = ", ".join(others[:4])
         return f"{unknown}: no option of {words[0]}, but of {told}", bare
     near = did_you_mean(unknown, own)
     message = f"{unknown}: no such option of {here}{near}"
     if near and option is not None:
-        meant = near.partition("'")[2].partition("'")[0]
-        return message, [*words[: option.at], meant, *words[option.at + 1 :]]
+        return message, [*words[: option.at], near.split("'")[1], *words[option.at + 1 :]]
     return f"{message}; all of them: fleetopt {here} --help", bare
 
 
@@ -419,8 +419,7 @@ def _no_such_command(name: str, words: Sequence[str]) -> tuple[str, Sequence[str
 
     known = [*getattr(group, "commands", {})] if group is not None else [*COMMANDS]
     near = did_you_mean(name, known)
-    meant = near.partition("'")[2].partition("'")[0]
     if not near and at == 0 and (flag := _belongs_to(name)) is not None:
         return f"{name}: no command; plan takes it as {flag} {name}", ["plan", flag, name, *words[1:]]
     message = f"{name}: no such command{near}" + ("" if near else f"; there are {', '.join(known)}")
-    return message, [*words[:at], meant, *words[at + 1 :]] if near else None
+    return message, [*words[:at], near.split("'")[1], *words[at + 1 :]] if near else None

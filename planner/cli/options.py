@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial, wraps
+from importlib.util import find_spec
 from pathlib import Path
-from types import GenericAlias
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
 
-from planner.cli.output import draw, emit, writer
+import planner as fo
+from planner.cli.output import draw, emit, progress_bar, writer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
+from planner.shared.arguments import told_sections
 from planner.shared.writing import refuse_unwritable
 
 OUTPUT = "Output"
@@ -34,31 +39,15 @@ def group(help: str) -> typer.Typer:
     return typer.Typer(help=help, no_args_is_help=True)
 
 
-Row = str | tuple[Any, str] | tuple[Any, str, Mapping[str, Any]]
-"""What help says of an option; before it its default, or what it takes where it has none; behind it what else typer knows."""
-
-Rows = Mapping[str, Row]
-"""Options of a command's own: name, and flags where these are not as the name -> row.
-
-``"to -t"`` is written ``--to`` or ``-t``, ``"start --from"`` is ``--from`` alone, and called ``start`` inside; ``"table!"`` has to
-be given.
-"""
-
-Table = Mapping[str, Rows]
-"""Panel of help (empty = the first) -> its options."""
-
-
-def _of_table(panel: str, key: str, row: Row) -> inspect.Parameter:
-    """An option of a table, as a command declares it."""
-    first, text, *more = (str, row) if isinstance(row, str) else row
-    name, *flags = key.split()
-    required, name = name.endswith("!"), name.rstrip("!")
-    if not any(flag.startswith("--") for flag in flags):
-        flags.insert(0, "--" + name.replace("_", "-"))
-    facts = told(text, *flags, panel=panel or None, **(more[0] if more else {}))
-    if not isinstance(first, (type, GenericAlias)):
-        return _parameter(name, Annotated[type(first), facts], first)
-    return _parameter(name, Annotated[first if required else first | None, facts], _REQUIRED if required else None)
+def _declared(name: str, kind: Any, default: Any, words: Words, flags: str = "", panel: str = "") -> inspect.Parameter:
+    """An option of a command, as the framework reads it; one without a default that takes no ``None`` has to be given."""
+    if words.panel == "Arguments":
+        return _parameter(name, Annotated[kind, typer.Argument(help=words.text)], default)
+    spelled = [*(flags.split() or words.flags)]
+    if not any(flag.startswith("--") for flag in spelled):
+        spelled.insert(0, "--" + name.rstrip("_").replace("_", "-"))
+    text = words.text + (" Repeat." if list[str] in (kind, *get_args(kind)) or list[Path] in get_args(kind) else "")
+    return _parameter(name, Annotated[kind, told(text, *spelled, panel=panel or words.panel or None)], default)
 
 
 _REQUIRED = inspect.Parameter.empty
@@ -66,6 +55,8 @@ _REQUIRED = inspect.Parameter.empty
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     """An option of a command, or an argument."""
+    if default is _REQUIRED and type(None) in get_args(get_args(annotation)[0]):
+        default = None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -97,21 +88,25 @@ Plot = Annotated[
     told("Draw it to this file: .svg; .png and .pdf with matplotlib (extra plot).", panel=OUTPUT, callback=_picture),
 ]
 
-Base = Annotated[Path, typer.Argument(help="Plan or configuration file (YAML or JSON).")]
+BASE = "Plan or configuration file (YAML or JSON)."
+Base = Annotated[Path, typer.Argument(help=BASE)]
 _WRITTEN = typer.Argument(help="Plan file written by `fleetopt plan --format yaml -o FILE`.")
 PlanFile = Annotated[Path, _WRITTEN]
 AnyPlan = Annotated[Path | None, _WRITTEN]
 
-FILED: Table = {
-    OUTPUT: {
-        "config": (Path, "Configuration or plan file (YAML, JSON) whose options are the base."),
-        "scenario": "Scenario of the configuration file.",
-        "change --set": (
-            list[str], "Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists them). Repeat."
-        ),
-    }
-}  # fmt: skip
-"""Where options of a plan come from beside flags of their own: of the commands that have all of them."""
+
+def filed(config: Path | None, scenario: str | None, change: list[str] | None) -> None:
+    """Where options of a plan come from beside flags of their own: of the commands that have all of them.
+
+    Output
+    ------
+    config
+        Configuration or plan file (YAML, JSON) whose options are the base.
+    scenario
+        Scenario of the configuration file.
+    change, --set
+        Any other option by its name, as in a configuration file: max_queue=40 (docs/cli.md lists them).
+    """
 
 
 def pairs(given: list[str] | None, option: str, like: str = "NAME=VALUE") -> dict[str, str]:
@@ -126,6 +121,114 @@ def pairs(given: list[str] | None, option: str, like: str = "NAME=VALUE") -> dic
 
 
 Command = Callable[..., Any]
+
+
+class Words(NamedTuple):
+    """What a docstring says of an option: in words, its flags where they are not its name, and the panel of help it stands in."""
+
+    text: str
+    flags: Sequence[str]
+    panel: str
+
+
+def told_options(docstring: str | None) -> tuple[str, dict[str, Words]]:
+    """What a docstring says first, and of every parameter; sections of its own are panels of help.
+
+    >>> told_options("A thing.\\n\\nSize\\n----\\nwidth, -w\\n    From ``left`` to right.")
+    ('A thing.', {'width': Words(text='From `left` to right.', flags=['-w'], panel='Size')})
+    """
+    head, sections = told_sections(docstring or "")
+    found: dict[str, Words] = {}
+    for title, entries in sections.items():
+        for names, text in entries.items():
+            spelled = names.split(", ")
+            words = Words(
+                re.sub(r":\w+:`|``", "`", text),
+                [name for name in spelled if name.startswith("-")],
+                "" if title == "Parameters" else title,
+            )
+            found |= {name: words for name in spelled if not name.startswith("-")}
+    return head, found
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb whose parameters are options of a command: what each is, its default and what help says of it are the verb's own.
+
+    Parameters
+    ----------
+    name
+        As in ``fo.name``.
+    doing
+        What the line on a terminal says while it works.
+    panels
+        Parameter -> the panel of help that begins with it.
+    flags
+        Parameter -> its flags, where they are not its name.
+    defaults
+        Parameter -> what the command line takes in place of the verb's default.
+    without
+        Parameters that the command line does not offer.
+    """
+
+    name: str
+    doing: str = ""
+    panels: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    without: Collection[str] = ()
+
+    def head(self) -> ast.FunctionDef:
+        """Its definition, read: help loads no numbers, as the verb itself would."""
+        place = find_spec(fo.HOME[self.name])
+        tree = ast.parse(Path(str(place and place.origin)).read_bytes())
+        return next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == self.name)
+
+    def options(self) -> Iterator[inspect.Parameter]:
+        """What of its parameters can be typed, as the command line declares it."""
+        head, panel = self.head(), ""
+        _, words = told_options(ast.get_docstring(head))
+        places = [*head.args.posonlyargs, *head.args.args]
+        defaults = [*[None] * (len(places) - len(head.args.defaults)), *head.args.defaults, *head.args.kw_defaults]
+        for p, written in zip((*places, *head.args.kwonlyargs), defaults, strict=True):
+            name, annotation = p.arg, ast.unparse(p.annotation) if p.annotation else ""
+            panel = self.panels.get(name, panel)
+            if name in self.without or (name in GIVEN_OTHERWISE and name not in self.flags):
+                continue
+            if re.search(r"Callable|Executor|Launch", annotation):
+                continue
+            default = self.defaults[name] if name in self.defaults else written and ast.literal_eval(written)
+            kind = type_of(annotation)
+            if default is None:
+                kind = kind | None
+            elif kind is str:
+                default = f"{default:g}" if isinstance(default, float) else str(default)
+            yield _declared(name, kind, default, words[name], self.flags.get(name, ""), panel)
+
+    def __call__(self, plan: Any = None, config: Any = None, cdf: Any = None, **given: Any) -> Any:
+        """Its answer to what was typed."""
+        verb = getattr(fo, self.name)
+        with progress_bar(self.doing) as progress:
+            own = {"workload": cdf, "progress": progress}
+            taken = inspect.signature(verb).parameters
+            given |= {name: value for name, value in own.items() if value is not None and name in taken}
+            return verb(*[fleet for fleet in (plan or config,) if fleet is not None], **given)
+
+
+GIVEN_OTHERWISE = frozenset(("fleet", "base", "config", "workload", "scenario", "slo"))
+"""Parameters of verbs that a command has as its argument, or with the options of a plan."""
+
+
+def type_of(annotation: str) -> Any:
+    """What the command line takes for a parameter: what may have a unit or be an address as text, what may be several one by one.
+
+    >>> type_of("int | None"), type_of("float | str"), type_of("Sequence[str | Path] | None")
+    (<class 'int'>, <class 'str'>, list[str])
+    """
+    words = {*re.findall(r"\w+", annotation)} - {"None"}
+    if {"Sequence", "Mapping"} & words:
+        return list[str]
+    return {"int": int, "float": float, "bool": bool}.get("".join(words), str)
 
 
 def settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,59 +254,58 @@ def settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def asks(
-    names: Collection[str] | None = None, table: Table | None = None, about: str = "", **more: Any
+    *verbs: Verb | Command,
+    names: Collection[str] | None = (),
+    about: str = "",
+    more: Collection[inspect.Parameter] = (),
 ) -> Callable[[Command], Command]:
-    """Gives a command, in place of its ``**given``, options of a plan, and those of a table of its own before them.
+    """Makes the options of a command: parameters of which its docstring speaks, those of verbs or functions, and some of a plan.
+
+    What its docstring does not speak of is declared in its head, or is received: an option of a verb or a plan that it does more
+    with than pass it on.
 
     Parameters
     ----------
+    verbs
+        Whose parameters are options too; of one name the first stands.
     names
-        Which ones of a plan; default all that have a flag. An option the command has itself stays as it is.
-    table
-        Its own; the command's head names those that it does more with than pass them on.
+        Which ones of a plan; ``None`` = all that have a flag.
     about
         What help says of the plan file that may stand for them: help then leaves them to that of ``plan``.
     more
-        Further ones: name -> as annotated.
+        Further options and arguments.
     """
 
     def head(command: Command) -> None:
-        """Name every option in the head of the command, for the framework to read."""
-        panels = [*(table or {}).items(), *(FILED.items() if names is None else ())]
-        rows = [_of_table(panel, key, row) for panel, own in panels for key, row in own.items()]
+        """Name every option in the head of the command, for the framework to read, and leave it the rest of its docstring."""
+        found: dict[str, inspect.Parameter] = {}
+        functions = [one for one in verbs if not isinstance(one, Verb)]
+        for function in (inspect.unwrap(command), *functions, *([filed] if names is None else [])):
+            _, words = told_options(function.__doc__)
+            hints = get_type_hints(function, include_extras=True)
+            for name, p in inspect.signature(function).parameters.items():
+                if get_origin(hints[name]) is Annotated:
+                    found[name] = _parameter(name, hints[name], p.default)
+                elif name in words:
+                    found.setdefault(name, _declared(name, hints[name], p.default, words[name]))
+        command.__doc__, _ = told_options(command.__doc__)
         if about:
-            rows.append(_parameter("plan", Annotated[Path | None, typer.Argument(metavar="PLAN", help=about)]))
-        rows += [_parameter(name, annotation) for name, annotation in more.items()]
-        hints = get_type_hints(command, include_extras=True)
-        rowed = {r.name for r in rows}
-        ours = [
-            _parameter(p.name, hints[p.name], p.default)
-            for p in inspect.signature(command).parameters.values()
-            if p.kind is not inspect.Parameter.VAR_KEYWORD and p.name not in rowed
-        ]
-        asked = [
-            _parameter(name, _annotation(option, bool(about)))
-            for name, option in OPTIONS.items()
-            if option.spellings and name not in {*hints, *rowed} and (names is None or name in names)
-        ]
-        parameters = sorted([*ours, *rows, *asked], key=_place)
+            found["plan"] = _parameter("plan", Annotated[Path | None, typer.Argument(metavar="PLAN", help=about)])
+        for parameter in (*(one for verb in verbs if isinstance(verb, Verb) for one in verb.options()), *more):
+            found.setdefault(parameter.name, parameter)
+        for name, option in OPTIONS.items():
+            if option.spellings and (names is None or name in names):
+                found.setdefault(name, _parameter(name, _annotation(option, bool(about))))
+        parameters = sorted(found.values(), key=_place)
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
 
     def extended(command: Command) -> Command:
-        # of the commands of a file one is run: the heads of all options are made of those that are asked for
-        if names is None:
-            command.head = partial(head, command)  # type: ignore[attr-defined]
-        else:
-            head(command)
+        # of the commands of a file one is run: heads are made of those that are asked for
+        command.head = partial(head, command)  # type: ignore[attr-defined]
         return command
 
     return extended
-
-
-def has(table: Table) -> Callable[[Command], Command]:
-    """Gives a command, in place of its ``**given``, the options of a table."""
-    return asks((), table)
 
 
 def of_fleet(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,45 +323,51 @@ def of_fleet(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def verb(
-    names: Collection[str] = (), table: Table | None = None, plot: bool = False, about: str = ""
+    *verbs: Verb | Command, names: Collection[str] = (), plot: bool = False, about: str = "", argument: str = ""
 ) -> Callable[[Command], Command]:
     """A command whose answer is written as ``--format`` and ``-o`` ask for, and drawn for ``--plot``.
 
-    It returns the answer, or yields it where it has more to say once that is written; text is written as it is. A format that does
-    not exist and a file that cannot be written are refused before anything is computed; who names them is told both.
+    It returns the answer, or yields it where it has more to say once that is written; text is written as it is. One that takes
+    what was ``found`` is told the answer of its verb, the first of the tables, and says the rest. A format that does not exist and
+    a file that cannot be written are refused before anything is computed; who names them is told both.
 
     Parameters
     ----------
-    names, table
+    verbs, names
         As for :func:`asks`; no option of a plan unless named.
     plot
         Whether the answer can be drawn.
     about
         What help says of the plan file of a command about a fleet that stands or is to be planned, with all options of a plan.
+    argument
+        What help says of the file that the command is about and cannot be without.
     """
-    more: dict[str, Any] = {"output_format": Format, "output": OutputFile} | ({"plot": Plot} if plot else {})
+    more = [_parameter("output_format", Format), _parameter("output", OutputFile)]
+    more += [_parameter("plot", Plot)] if plot else []
+    more += [_parameter("plan", Annotated[Path, typer.Argument(help=argument)], _REQUIRED)] if argument else []
 
     def writing(command: Command) -> Command:
         """The command with its output."""
-        named = {"output_format", "output"}.intersection(inspect.signature(command).parameters)
+        taken = inspect.signature(command).parameters
+        own = verbs[0] if "found" in taken else None
 
         @wraps(command)
         def run(output_format: str | None, output: Path | None, plot: Path | None = None, **given: Any) -> None:
             """Ask it, and write every answer."""
             asked = of_fleet(given) if about else given
-            asked |= {
-                name: value for name, value in (("output_format", output_format), ("output", output)) if name in named
-            }
+            asked |= {k: v for k, v in {"output_format": output_format, "output": output}.items() if k in taken}
             write = writer(output_format, output)
-            found = command(**asked)
+            found = command(**asked) if own is None else own(**asked)
             for answer in found if isinstance(found, Iterator) else (found,):
                 if isinstance(answer, str):
                     emit(answer, output)
                     continue
                 write(answer)
                 draw(answer, plot)
+            if own is not None:
+                command(found, **{name: value for name, value in asked.items() if name in taken})
 
-        return asks(None if about else names, table, about, **more)(run)
+        return asks(*verbs, names=None if about else names, about=about, more=more)(run)
 
     return writing
 

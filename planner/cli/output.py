@@ -130,9 +130,6 @@ def forget_no_width() -> None:
         del os.environ["COLUMNS"]
 
 
-_NARROWEST = 20
-"""Characters of the narrowest page: words do not fold to less."""
-
 _wide = ContextVar("wide", default=False)
 
 
@@ -143,16 +140,18 @@ def whole_tables(wide: bool) -> None:
 
 def page_width(stream: Any = None) -> int | None:
     """Characters of a line on stdout, or on `stream`: as ``COLUMNS`` says, else the terminal's; ``None`` = any number."""
+    from planner.report.blocks import NARROWEST
+
     if _wide.get():
         return None
     named = os.environ.get("COLUMNS", "")
     if named.isdecimal() and int(named) > 0:
-        return max(int(named), _NARROWEST)
+        return max(int(named), NARROWEST)
     try:
         target = sys.stdout if stream is None else stream
         # a terminal that was given no size has none
         columns = os.get_terminal_size(target.fileno()).columns if target.isatty() else 0
-        return max(columns, _NARROWEST) if columns else None
+        return max(columns, NARROWEST) if columns else None
     except (OSError, ValueError):
         return None
 
@@ -244,7 +243,7 @@ def progress_bar(title: str) -> Iterator[Callable[..., None]]:
 
     Call it with (done, all) where that is known, and with what is done now; until then it counts the seconds.
     """
-    if not sign.watched():
+    if not (title and sign.watched()):
         yield lambda done, total, what="": None
         return
     start, known = time.monotonic(), threading.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import planner as fo
 from planner.cli import options as opt
@@ -19,24 +19,25 @@ WITH_CHOICES = ("table", "markdown", "json", "yaml")
 FOR_PROGRAMS = ("json", "yaml")
 """Formats in which a question without an answer is a document too."""
 
-OWN: opt.Table = {
-    opt.OUTPUT: {
-        "services": (Path, "File of several services, planned together over one stock or budget (docs/services.md)."),
-        "current --from": (Path, "Plan file of the fleet there is: what to keep, restart, add and retire."),
-        "verify": "Replay other draws of the traffic and judge every promise (exit 6 when one fails); with kernel (the "
-        "default) or python, its reference.",
-        "no_choices --no-options": (False, "Without what other choices would cost.", {"envvar": "FLEETOPT_NO_OPTIONS"}),
-        "quiet -q": (False, "The answer in one line."),
-    },
-}  # fmt: skip
+NoChoices = Annotated[
+    bool,
+    opt.told(
+        "Without what other choices would cost.",
+        "--no-choices",
+        "--no-options",
+        panel=opt.OUTPUT,
+        envvar="FLEETOPT_NO_OPTIONS",
+    ),
+]
 
 
-@opt.asks(table=OWN)
+@opt.asks(names=None)
 def plan(
     services: Path | None,
+    current: Path | None,
     verify: str | None,
-    quiet: bool,
-    no_choices: bool,
+    no_choices: NoChoices = False,
+    quiet: bool = False,
     output_format: opt.PlanFormat = None,
     output: opt.OutputFile = None,
     plot: opt.Plot = None,
@@ -47,12 +48,24 @@ def plan(
     Example: fleetopt plan --cdf azure --slo 500ms
 
     fleetopt plan --isl 2000 --osl 300 --rate 40 --tpot 50ms --model llama-3.1-70b --gpu h200 -o plan.yaml
+
+    Output
+    ------
+    services
+        File of several services, planned together over one stock or budget (docs/services.md).
+    current, --from
+        Plan file of the fleet there is: what to keep, restart, add and retire.
+    verify
+        Replay other draws of the traffic and judge every promise (exit 6 when one fails); with kernel (the default) or python,
+        its reference.
+    quiet, -q
+        The answer in one line.
     """
     from planner.question.files import load_question
     from planner.report.text.plan import one_line
 
-    given = opt.settings(given)
-    config, own = given["config"], {name: given[name] for name in ("scenario", "current")} | {"verify": verify}
+    given = opt.settings({**given, "current": current})
+    config, own = given["config"], {"scenario": given["scenario"], "current": current, "verify": verify}
     # several fleets have no start line of one
     tiered = services is None and config is not None and load_question(config).classes
     write = writer(output_format, output, of="" if tiered or services is not None else "plan")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,42 +20,19 @@ from planner.units import parse_number
 OF_PLAN = ("preset", "arrivals", "replay", "growth", "surge", "verify_with")
 """Options of a run that only a plan's simulation has."""
 
-OWN: opt.Table = {
-    "": {
-        "rate --rate --rates": "Rates, requests/s: 500 or 5,10,15. Default: the plan's.",
-        "workload --cdf --workload -w": "Traffic: other than the plan's; for policies the default is azure.",
-    },
-    "Run": {
-        "preset": "Engine rules: mixed, paged, slots, policies. Default: those of the plan's method.",
-        "requests": (int, "Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies."),
-        "seeds": (int, "Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies."),
-        "arrivals": "auto (the workload's own requests, else drawn at random), dispersion (drawn with the bursts it measured), "
-        "poisson, or paced:N clients at constant gaps. Default: as the plan assumed.",
-        "replay": "Trace to replay, its time stamps with their lengths; at another rate as that many more users.",
-        "growth": "A replay reaches more than its rate by more users or more use. Default: as the plan.",
-        "surge": "Flash crowds, judged alone: 3x/60s, or 3x/60s/30s with a ramp.",
-        "in_flight": (int, "Requests of all clients under way at most (closed loop)."),
-        "verify_with": ("kernel", "What replays: kernel, or python, its reference (some 20000 requests)."),
-    },
-    "Comparing policies": {
-        "policies": f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class.",
-        "gpu -g": ("h100", "GPU type."),
-        "model -m": ("llama-3.1-8b", "Model name, or a config.json."),
-        "tp": (1, "GPUs per replica."),
-        "slots": (128, "max_num_seqs."),
-        "token_budget": (2048, "Tokens per iteration."),
-        "replicas": (1, "Replicas under one policy."),
-        "routing": ("random", f"{', '.join(ROUTINGS)}."),
-        "ttft": ("1s", "Objective: TTFT at most this."),
-        "tbt": ("500ms", "Objective: every gap between tokens at most this."),
-        "tbt_strict": ("100ms", "The same for strict users."),
-        "strict_share": ("0", "Share of strict users: 0.05 or 5%."),
-        "change --set": (list[str], "A policy's parameter: eb.k=20, slai.order=spf. Repeat."),
-    },
-}  # fmt: skip
+COMPARING = "Comparing policies"
+Policies = Annotated[
+    str | None,
+    opt.told(f"Schedulers to compare, by comma: {', '.join(policy_names())}, or module:Class.", panel=COMPARING),
+]
+Routing = Annotated[str, opt.told(f"How requests are spread over replicas: {', '.join(ROUTINGS)}.", panel=COMPARING)]
+RUN = opt.Verb("simulate", panels={"preset": "Run"}, without=("max_requests", "seeds"))
+POLICIES = opt.Verb(
+    "compare_policies", panels={"gpu": COMPARING}, flags={"gpu": "-g", "model": "-m"}, without=("rates", "parameters")
+)
 
 
-@opt.verb(table=OWN)
+@opt.verb(RUN, POLICIES)
 def simulate(
     plan: opt.AnyPlan = None,
     *,
@@ -63,7 +40,9 @@ def simulate(
     requests: int | None,
     seeds: int | None,
     in_flight: int | None,
-    policies: str | None,
+    workload: str | None,
+    policies: Policies = None,
+    routing: Routing = "random",
     change: list[str] | None,
     **given: Any,
 ) -> Iterator[Any]:
@@ -74,6 +53,27 @@ def simulate(
     Examples: fleetopt simulate plan.yaml
 
     fleetopt simulate --policies sarathi,eb,slai,wait --cdf azure --rates 6,10,14 --format csv
+
+    Parameters
+    ----------
+    rate, --rate, --rates
+        Rates, requests/s: 500 or 5,10,15. Default: the plan's.
+    workload, --cdf, --workload, -w
+        Traffic: other than the plan's; for policies the default is azure.
+
+    Run
+    ---
+    requests
+        Requests of a run that are drawn. Default 50000 for a plan, 4000 for policies.
+    seeds
+        Runs, each another draw of the traffic. Default 6 for a plan, 2 for policies.
+    in_flight
+        Requests of all clients under way at most (closed loop).
+
+    Comparing policies
+    ------------------
+    change, --set
+        A policy's parameter: eb.k=20, slai.order=spf.
     """
     refuse_below_1({"--requests": requests, "--in-flight": in_flight})
     rates = [parse_number(v, "--rates") for v in rate.split(",")] if rate else None
@@ -84,14 +84,14 @@ def simulate(
         if rates is not None and len(rates) > 1:
             raise InputError("--rate: one rate for a plan")
         of_plan |= {"requests": requests or 50_000, "seeds": 6 if seeds is None else seeds, "in_flight": in_flight}
-        of_plan |= {"rate": rates[0] if rates else None, "workload": given["workload"]}
+        of_plan |= {"rate": rates[0] if rates else None, "workload": workload}
         return _verify(plan, of_plan)
     if plan is not None:
         raise InputError("give either a plan file or --policies, not both")
     if rates is None:
         raise InputError("--rates is needed with --policies", "For example --rates 6,10,14.")
     given |= {"requests": requests or 4000, "seeds": 2 if seeds is None else seeds}
-    given |= {"workload": given["workload"] or "azure", "parameters": _policy_settings(change or [])}
+    given |= {"workload": workload or "azure", "parameters": _policy_settings(change or []), "routing": routing}
     names = [n.strip() for n in policies.split(",") if n.strip()]
     return _compare({"policies": names, "rates": rates, **given})
 

@@ -17,11 +17,9 @@ from planner.compress.extract import Compression, CompressorSettings, compress_p
 from planner.compress.scores import words_of
 from planner.compress.tokens import TokenCounter, require
 from planner.errors import InputError
+from planner.shared.documents import LARGEST_FILE
 from planner.shared.paths import at_home
 from planner.shared.record import Record
-
-LONGEST_LINE = 16 * 1024 * 1024
-"""Longest line of a prompt file [bytes]."""
 
 BACKGROUND = 200
 """Prompts the inverse document frequencies of the cosine are learned from."""
@@ -163,15 +161,15 @@ def read_prompts(path: str | Path) -> Iterator[Prompt]:
     Raises
     ------
     InputError
-        Missing file, a line that is not such an object (with its number), or longer than 16 MiB.
+        Missing file, a line that is not such an object (with its number), or longer than a whole file of settings may be.
     """
     file = at_home(path)
     if not file.is_file():
         raise InputError(f"{path}: no such file", 'Give prompts as JSON lines: {"prompt": "..."}.')
     with file.open("rb") as stream:
-        for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
-            if len(line) > LONGEST_LINE:
-                raise InputError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB")
+        for number, line in enumerate(iter(lambda: stream.readline(LARGEST_FILE + 1), b""), 1):
+            if len(line) > LARGEST_FILE:
+                raise InputError(f"{path}:{number}: a line of more than {LARGEST_FILE >> 20} MiB")
             if line.strip():
                 yield _prompt(line, f"{path}:{number}")
 

@@ -20,10 +20,8 @@ CONTENT_TYPES = (PROSE, CODE, STRUCTURED)
 """Only the first is compressed."""
 
 MOST_CODE = 0.3
-"""Share of a prompt's characters in code-like lines above which it is taken for code."""
-
-MOST_STRUCTURE = 0.5
-"""Share in table, key-value or markup lines above which it is taken for structured data."""
+"""Share of a prompt's characters in code-like lines above which it is taken for code; with half in such lines or those of tables,
+keys and markup it is structured data."""
 
 _CODE_LINE = re.compile(
     r"""^\s*(?:
@@ -104,7 +102,7 @@ def content_type(text: str) -> str:
         return PROSE
     if code > MOST_CODE * total:
         return CODE
-    return STRUCTURED if code + structure > MOST_STRUCTURE * total else PROSE
+    return STRUCTURED if code + structure > 0.5 * total else PROSE
 
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})")
@@ -124,8 +122,6 @@ _SCRIPTS = (
     (re.compile(r"[԰-֏]"), "hy"),
     (re.compile(r"[֐-׿]"), "he"),
 )
-_SAMPLE = 4_000
-"""Characters looked at to tell the script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,7 @@ def language_of(text: str) -> str:
     >>> language_of("The fleet is ready."), language_of("これは文です。"), language_of("यह एक वाक्य है।")
     ('en', 'ja', 'hi')
     """
-    sample = text[:_SAMPLE]
+    sample = text[:1000]
     if sample.isascii():
         return "en"
     letters = sum(1 for c in sample if c.isalpha()) or 1

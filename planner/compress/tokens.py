@@ -84,8 +84,6 @@ class LearnedBytes:
 
     WEIGHT = 0.05
     """Of a new observation [1]."""
-    MARGIN = 2.0
-    """Standard deviations by which the estimate is taken lower, so that a count errs high."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, float]] = {}
@@ -106,7 +104,8 @@ class LearnedBytes:
         if category not in self._known:
             return DEFAULT_BYTES_PER_TOKEN
         mean, variance = self._known[category]
-        return max(mean - self.MARGIN * math.sqrt(variance), 0.25 * mean)
+        # two standard deviations lower, so that a count errs high
+        return max(mean - 2.0 * math.sqrt(variance), 0.25 * mean)
 
 
 def counter_from(tokenizer: str | Path | None, bytes_per_token: float | None) -> TokenCounter:

@@ -33,6 +33,9 @@ NVLINK_BYTES_PER_S = 150e9
 SIZES: Mapping[str, str] = {f"{name[0]}p": f"{name}_parallel_size" for name in ("tensor", "pipeline", "data", "expert")}
 """How a model is spread, as :class:`Parallelism` calls it -> the engines' setting."""
 
+GROUPS = (1, 2, 4, 8, 16, 32, 64)
+"""Sizes of tensor-parallel groups that are tried, as far as the node and the model allow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:

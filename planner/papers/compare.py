@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from planner.catalog.kv import kv_capacity
+from planner.catalog.load import gpu as find_gpu
+from planner.catalog.load import model as find_model
+from planner.catalog.profiles import profile as find_profile
 from planner.errors import InputError, refuse
 from planner.machine.iteration import IterationModel
 from planner.papers.policy import Situation, find_policy
@@ -16,8 +21,11 @@ from planner.papers.run import as_requests, run_policy
 from planner.papers.statistics import mean_of_batches, summarize
 from planner.papers.traffic import arrival_times, sample_rows, seeds_of, whole_tokens
 from planner.predict.engine import Canonical
+from planner.shared.arguments import told_types
 from planner.shared.record import Record
-from planner.units import RATE_RULE, is_rate
+from planner.units import RATE_RULE, is_rate, parse_duration, parse_fraction
+from planner.workload.importing import load_workload
+from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -127,7 +135,104 @@ def _check_asked(
         raise InputError(f"parameters: {unknown[0]!r} is none of the policies compared ({', '.join(policies)})")
 
 
+@told_types
 def compare_policies(
+    policies: Sequence[str],
+    rates: Sequence[float],
+    workload: Workload | str | Path = "azure",
+    *,
+    gpu: str = "h100",
+    model: str = "llama-3.1-8b",
+    tp: int = 1,
+    slots: int = 128,
+    token_budget: int = 2048,
+    ttft: float | str = 1.0,
+    tbt: float | str = 0.5,
+    tbt_strict: float | str = 0.1,
+    strict_share: float | str = 0.0,
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    requests: int = 4000,
+    seeds: int | Sequence[int] = 2,
+    replicas: int = 1,
+    routing: str = "random",
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Simulate scheduling policies side by side on the same requests.
+
+    Parameters
+    ----------
+    policies
+        Names of schedulers (``sarathi``, ``eb``, ``slai``, ``wait``, ...), or ``module:Class``.
+    rates
+        Rates to try [1/s].
+    workload
+        The traffic.
+    gpu
+        GPU type.
+    model
+        Model name, or a config.json.
+    tp
+        GPUs per replica.
+    slots
+        max_num_seqs.
+    token_budget
+        Tokens per iteration.
+    ttft
+        Objective: TTFT at most this [s].
+    tbt
+        Objective: every gap between tokens at most this [s].
+    tbt_strict
+        The same for strict users [s].
+    strict_share
+        Share of strict users: 0.05 or 5%.
+    parameters
+        Policy -> parameters in place of its defaults.
+    requests, seeds
+        Requests per run; independent runs.
+    replicas
+        Replicas under one policy.
+    routing
+        How requests are spread over them: random, p2c, jsq, ...
+    progress
+        Told (runs done, all).
+
+    Returns
+    -------
+    Comparison
+    """
+    limits = (parse_duration(ttft, "ttft"), parse_duration(tbt, "tbt"), parse_duration(tbt_strict, "tbt_strict"))
+    share = parse_fraction(strict_share, "strict_share")
+    traffic = load_workload(workload)
+    found_gpu, found_model = find_gpu(gpu), find_model(model)
+    profile = find_profile(gpu=found_gpu, model=found_model, tp=tp)
+    memory = profile.kv_tokens
+    if not memory:
+        memory = kv_capacity(found_model, found_gpu, tp, max_num_seqs=slots, token_budget=token_budget).tokens
+    if memory <= 0:
+        raise InputError(
+            f"{found_model.name} leaves no KV cache on {found_gpu.name} x TP{tp} with {slots} slots",
+            "Take more GPUs per replica (--tp), a larger GPU, or fewer --slots.",
+        )
+    lengths = traffic.input_tokens, traffic.output_tokens, traffic.weight
+    setting = Setting(slots, token_budget, memory, *limits, share)
+    found = compared(
+        policies,
+        rates,
+        *lengths,
+        profile.iteration,
+        setting,
+        parameters=parameters,
+        requests=requests,
+        seeds=seeds,
+        replicas=replicas,
+        routing=routing,
+        progress=progress,
+    )
+    found.about = f"{found_gpu.name} x TP{tp}, {found_model.name}, {profile.trust}, {memory:,} tokens of KV cache"
+    return found
+
+
+def compared(
     policies: Sequence[str],
     rates_per_s: Sequence[float],
     input_tokens: ArrayLike,

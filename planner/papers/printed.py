@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.errors import refuse_unknown
+from planner.shared.arguments import told_types
 from planner.shared.documents import load_document
 from planner.shared.record import Record
 
@@ -162,6 +163,7 @@ PAPERS = {"fleetopt": "fleetopt", "rad-slai": "rad_slai", "exclusive-batching": 
 """Name of a paper -> module of this package; its ``SECTIONS`` yield the findings, one part of the paper each."""
 
 
+@told_types
 def reproduce(paper: str = "all", progress: Callable[[int, int], None] | None = None) -> Reproduction:
     """The numbers a paper prints beside ours, and why they differ.
 

@@ -12,7 +12,7 @@ from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
 from planner.fluid import rad
-from planner.papers.compare import Setting, compare_policies
+from planner.papers.compare import Setting, compared
 from planner.papers.machines import Staircase, late_over_early
 from planner.papers.printed import DIFFERS, SAME, SAME_UNDER, Row, printed_by
 from planner.papers.run import as_requests, run_policy
@@ -94,7 +94,7 @@ def _figure7() -> Iterator[Row]:
         """One row of statistics per seed, the same requests for every policy."""
         more: dict[str, Any] = {"parameters": {policy: parameters}, "requests": requests}
         runs = (
-            compare_policies([policy], [rate], *lengths, iteration, setting, seeds=[seed], **more)
+            compared([policy], [rate], *lengths, iteration, setting, seeds=[seed], **more)
             for seed in range(1, RUNS + 1)
         )
         return [dict(run.rows[0]) for run in runs]

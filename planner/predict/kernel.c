@@ -29,7 +29,7 @@
 #endif
 #define COLD_AFTER_S 0.1
 
-/* --- what is asked: mirrored field by field in kernel.py, every field 8 bytes ------------------------------------------------- */
+/* --- what is asked: kernel.py reads the fields here, each of 8 bytes --------------------------------------------------------- */
 
 enum { MIXED, SLOTS, SLOTS_SHARED };              /* engines */
 enum { BLIND, BY_REQUESTS, BY_TOKENS };           /* what a gateway looks at */
@@ -39,25 +39,26 @@ enum { TTFT, TPOT, E2E, METRICS };
 typedef struct { /* the replicas of a pool and their gateway */
   double t0, w, b, c, tau, g, h, e, a, x, w_experts, expert_share, uneven, grown, half, m, h_m, e_m, rows;
   const double *durations; /* of the slots engine, in place of the model; may be NULL */
-  double slots, budget, blocks, request_s, image_s, wake_s, shared_prefix, shared_blocks; /* of `blocks` those that begin every prompt */
+  double slots, token_budget, blocks, request_s, image_s, wake_s, shared_prefix, shared_blocks; /* of `blocks` those that begin every prompt */
   int64_t block, count, engine, one_token, supplied, reserve, floored, apart; /* one_token: prefill; supplied: decode pool */
   int64_t candidates, looks, in_turn, one_queue, affinity, gather;         /* candidates 0: all */
 } Pool;
 
-typedef struct {
-  int64_t rows, pools, sessions, classes, retries, caches, outages, leaves;
+typedef struct { /* columns are called as those of records.py */
+  int64_t rows, pools, sessions, classes, retries, caches, outages, leave;
   double max_queue, max_queued_tokens, timeout_s, retry_after_s, in_flight, helps_at;
-  double host_tokens, host_tokens_per_s, ttl_s, windows, disk_tokens, disk_tokens_per_s, copies, limit_s[METRICS], late[METRICS];
-  const double *arrival, *input, *output, *cached;
+  double cache_host_tokens, cache_host_tokens_per_s, cache_ttl_s, cache_windows, cache_disk_tokens, cache_disk_tokens_per_s, cache_copies;
+  double limit_s[METRICS], late[METRICS];
+  const double *arrival_s, *input_tokens, *output_tokens, *cached_tokens;
   const uint64_t *key;
-  const double *weight, *images, *gap_s, *repeated, *shared_tokens, *transfer_s; /* may be NULL, as all below */
-  const int32_t *class_of, *session, *following;
+  const double *weight, *images, *gap_s, *repeated_tokens, *shared_tokens, *transfer_s; /* may be NULL, as all below */
+  const int32_t *priority, *session, *following;
   const int64_t *shared_offset, *shared_name, *outage_replica, *outage_ends;  /* outages: their ends and starts, in order of time */
   const double *outage_time;
-  double *sent, *admitted, *first, *done;                                     /* answers, by row */
-  int32_t *replica, *preempted, *attempts, *rejected, *given_up, *moved_to;   /* the last five NULL in open arrivals but rejected */
-  double *found, *host, *moved;
-  double *iterations, *busy, *resident, *decode;                              /* by replica */
+  double *sent_s, *admitted_s, *first_s, *done_s;                                     /* answers, by row */
+  int32_t *replica, *preempted, *attempts, *rejected, *given_up, *decode_replica; /* the last five NULL in open arrivals but rejected */
+  double *found_tokens, *host_tokens, *moved_s;
+  double *iterations, *busy_s, *resident_s, *decode_s;                              /* by replica */
   double *gaps, *totals;                                                      /* totals: recomputed, ended early */
 } Ask;
 
@@ -253,7 +254,7 @@ static void insert_after(Sim *p, List *l, int32_t a, int32_t q) { /* a = -1: at 
   else l->last = q;
 }
 static void append(Sim *p, List *l, int32_t q) { insert_after(p, l, l->last, q); }
-static int32_t class_of(const Sim *p, int32_t q) { return p->ask.class_of ? p->ask.class_of[q] : 0; }
+static int32_t class_of(const Sim *p, int32_t q) { return p->ask.priority ? p->ask.priority[q] : 0; }
 static int before(const Sim *p, int32_t a, int32_t b) { /* in order of class, then of coming */
   int32_t x = class_of(p, a), y = class_of(p, b);
   return x != y ? x < y : p->order ? p->order[a] < p->order[b] : a < b;
@@ -267,9 +268,9 @@ static double weight(const Sim *p, int32_t q) { return p->ask.weight ? p->ask.we
 
 /* A request as a pool sees it: the decode pool gets the prompt and the first token, the prefill pool emits that one only. */
 static int64_t supplied(const Sim *p, const Pool *c, int32_t q) { return c->supplied && !(p->flags && p->flags[q] & HELPED); }
-static double prompt_of(const Sim *p, const Replica *r, int32_t q) { return p->ask.input[q] + (double)supplied(p, r->pool, q); }
+static double prompt_of(const Sim *p, const Replica *r, int32_t q) { return p->ask.input_tokens[q] + (double)supplied(p, r->pool, q); }
 static int64_t tokens_of(const Sim *p, const Replica *r, int32_t q) {
-  return r->pool->one_token ? 1 : (int64_t)p->ask.output[q] - supplied(p, r->pool, q);
+  return r->pool->one_token ? 1 : (int64_t)p->ask.output_tokens[q] - supplied(p, r->pool, q);
 }
 
 /* --- memory -------------------------------------------------------------------------------------------------------------------- */
@@ -319,7 +320,7 @@ static double held_by(const Sim *p, const Replica *r, int32_t q) {
 }
 static int can_ever_hold(const Sim *p, const Gate *g, int32_t q) {
   const Pool *c = g->pool;
-  double output = c->one_token ? 1.0 : p->ask.output[q], prompt = p->ask.input[q];
+  double output = c->one_token ? 1.0 : p->ask.output_tokens[q], prompt = p->ask.input_tokens[q];
   if (c->blocks == INFINITY || (c->supplied && output < 2)) return 1;
   double once = prompt + (double)supplied(p, c, q) > c->shared_prefix ? c->shared_blocks : 0;
   return blocks(c, prompt + output - 1) - once <= c->blocks - c->shared_blocks;
@@ -537,7 +538,7 @@ static void evict(Sim *p, Replica *r, int32_t q) {
 }
 static int32_t victim(const Sim *p, const Replica *r) {
   int32_t worst = r->residing.last;
-  if (p->ask.class_of)
+  if (p->ask.priority)
     for (int32_t q = worst; q >= 0; q = p->prev[q])
       if (before(p, worst, q)) worst = q;
   return worst;
@@ -627,7 +628,7 @@ static void effects(Sim *p, Replica *r) {
 
 static void add_waiting(Sim *p, Replica *r, int32_t q) { /* at the end of its class */
   p->where[q] = WAITING;
-  if (!p->ask.class_of) {
+  if (!p->ask.priority) {
     append(p, &r->waiting, q);
     return;
   }
@@ -647,7 +648,7 @@ static void remove_waiting(Sim *p, Replica *r, int32_t q) {
 static int32_t head_of(const Sim *p, const Replica *r) {
   int32_t a = r->evicted.first, b = r->waiting.first;
   if (a < 0 || b < 0) return a < 0 ? b : a;
-  return p->ask.class_of && before(p, b, a) ? b : a;
+  return p->ask.priority && before(p, b, a) ? b : a;
 }
 static void start(Replica *r, double now) {
   r->state = RUNNING;
@@ -688,7 +689,7 @@ static void decide(Sim *p, Replica *r) {
     }
     beside = c->apart ? 0 : (double)r->n;
     if (c->apart) claimed = 0;
-    budget = c->budget - c->rows * beside;
+    budget = c->token_budget - c->rows * beside;
     if (c->floored) budget = whole_below(budget);
     if (r->partial >= 0 && budget > 0) {
       int32_t q = r->partial;
@@ -733,9 +734,9 @@ static void decide(Sim *p, Replica *r) {
       } else {
         remove_waiting(p, r, q);
         r->queued--;
-        r->queued_tokens = r->queued ? r->queued_tokens - p->ask.input[q] : 0;
+        r->queued_tokens = r->queued ? r->queued_tokens - p->ask.input_tokens[q] : 0;
         p->mark[q] = 0;
-        if (!supplied(p, c, q)) p->ask.admitted[q] = now;
+        if (!supplied(p, c, q)) p->ask.admitted_s[q] = now;
       }
       append(p, &r->residing, q);
       r->residents++;
@@ -803,7 +804,7 @@ static void decide(Sim *p, Replica *r) {
     r->longest_then = c->e > c->g ? longest_context(p, r) : 0;
     /* arrivals change nothing while the head waits for a completion, nor while every slot is taken */
     r->open = !waits && r->residents < c->slots && budget > 0;
-    if ((r->open || p->ask.class_of) && r->at_door.first >= 0) j = iterations_until(r, p->enter[r->at_door.first] - now, j);
+    if ((r->open || p->ask.priority) && r->at_door.first >= 0) j = iterations_until(r, p->enter[r->at_door.first] - now, j);
     r->run = j;
     r->lasts = span(r, j);
   }
@@ -818,7 +819,7 @@ static void slots_effects(Sim *p, Replica *r, double now) {
     first_token(p, q, now);
     r->n++;
     r->mass += weight(p, q);
-    end_push(&r->ends, (End){r->step + (int64_t)p->ask.output[q] - 1, q, 1});
+    end_push(&r->ends, (End){r->step + (int64_t)p->ask.output_tokens[q] - 1, q, 1});
   }
   r->finishing = -1;
   while (r->ends.size && r->ends.at[0].step <= r->step) {
@@ -831,7 +832,7 @@ static void slots_effects(Sim *p, Replica *r, double now) {
     r->n--;
     r->mass = r->n ? r->mass - weight(p, e.row) : 0;
     r->residents--;
-    r->finishing_tokens -= p->ask.input[e.row] + p->ask.output[e.row];
+    r->finishing_tokens -= p->ask.input_tokens[e.row] + p->ask.output_tokens[e.row];
     present_by(p, r, -1);
     completed(p, r, e.row, now);
   }
@@ -840,23 +841,23 @@ static void slots_decide(Sim *p, Replica *r, double now) {
   const Pool *c = r->pool;
   for (int32_t q; (q = r->waiting.first) >= 0 && r->residents < c->slots;) {
     if (!room_for_one(p, r)) return;
-    double left = p->ask.input[q] - p->ask.cached[q];
+    double left = p->ask.input_tokens[q] - p->ask.cached_tokens[q];
     remove_waiting(p, r, q);
-    p->ask.admitted[q] = now;
+    p->ask.admitted_s[q] = now;
     r->residents++;
-    r->finishing_tokens += p->ask.input[q] + p->ask.output[q];
+    r->finishing_tokens += p->ask.input_tokens[q] + p->ask.output_tokens[q];
     p->where[q] = PREFILL;
     if (c->engine == SLOTS_SHARED) {
       append(p, &r->residing, q);
       if (r->residing.first == q) r->part_length = left;
       continue;
     }
-    int64_t chunks = (int64_t)larger(whole_above(left / c->budget), 1);
+    int64_t chunks = (int64_t)larger(whole_above(left / c->token_budget), 1);
     r->n++;
     end_push(&r->ends, (End){r->step + chunks + 1, q, 0});
-    end_push(&r->ends, (End){r->step + chunks + (int64_t)p->ask.output[q], q, 1});
+    end_push(&r->ends, (End){r->step + chunks + (int64_t)p->ask.output_tokens[q], q, 1});
   }
-  double budget = c->budget, used = 0;
+  double budget = c->token_budget, used = 0;
   List finishing = {-1, -1};
   r->prompts = r->residing.first >= 0;
   for (int32_t q; budget > 0 && (q = r->residing.first) >= 0;) {
@@ -867,7 +868,7 @@ static void slots_decide(Sim *p, Replica *r, double now) {
     remove_from(p, &r->residing, q);
     append(p, &finishing, q);
     int32_t after = r->residing.first;
-    r->part_length = after >= 0 ? p->ask.input[after] - p->ask.cached[after] : 0;
+    r->part_length = after >= 0 ? p->ask.input_tokens[after] - p->ask.cached_tokens[after] : 0;
   }
   r->finishing = finishing.first;
   if (!r->prompts && r->n == 0) {
@@ -957,14 +958,14 @@ static void cache_put(Sim *p, Cache *c, int64_t name, double tokens, int32_t cal
 }
 /* Of tokens that were computed their sliding-window layers' blocks, which nobody finds again, grow old among what is kept. */
 static void cache_spoil(Sim *p, Cache *c, double computed, double now) {
-  if (p->ask.windows * computed > 0) cache_put(p, c, INT64_MAX - p->spoilt++, p->ask.windows * computed, 0, now);
+  if (p->ask.cache_windows * computed > 0) cache_put(p, c, INT64_MAX - p->spoilt++, p->ask.cache_windows * computed, 0, now);
 }
 static double in_blocks(double tokens) { return CACHE_BLOCK * whole_below(tokens / CACHE_BLOCK); }
 /* What `room` and a tier behind it hold together; with `copies` the tier has all that stands before it too. */
-static double behind(const Sim *p, double room, double tier) { return p->ask.copies ? larger(room, tier) : room + tier; }
+static double behind(const Sim *p, double room, double tier) { return p->ask.cache_copies ? larger(room, tier) : room + tier; }
 /* Drop from the end of the least recent prefix until all fits into `room` on the GPU, the host's memory and its disk. */
 static void cache_trim(Sim *p, Cache *c, double room) {
-  room = behind(p, behind(p, room, p->ask.host_tokens), p->ask.disk_tokens);
+  room = behind(p, behind(p, room, p->ask.cache_host_tokens), p->ask.cache_disk_tokens);
   while (c->held > room && c->oldest >= 0) {
     int32_t i = c->oldest;
     double left = in_blocks(c->at[i].tokens - (c->held - room));
@@ -992,7 +993,7 @@ static double free_at(const Replica *r, double now) {
 static void find_missing(Sim *p, Replica *r, int32_t i, double now, double have, double *missing) {
   double room = free_at(r, now);
   missing[0] += have - smaller(on_gpu(&r->cache, i, room), have);
-  if (p->ask.disk_tokens > 0) missing[1] += have - smaller(on_gpu(&r->cache, i, behind(p, room, p->ask.host_tokens)), have);
+  if (p->ask.cache_disk_tokens > 0) missing[1] += have - smaller(on_gpu(&r->cache, i, behind(p, room, p->ask.cache_host_tokens)), have);
 }
 /* What a replica holds of a prompt: its pieces one after the other until one is not whole, then what its session left, no more
  * than any call since the last one here repeated; `missing` gets what of it is not on the GPU, and what only the disk has. */
@@ -1004,7 +1005,7 @@ static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missin
     double tokens = a->shared_tokens[z], have = 0;
     int32_t i = cache_find(c, ~a->shared_name[z]);
     if (i >= 0 && c->at[i].pins) have = tokens;
-    else if (i >= 0 && now - c->at[i].used <= a->ttl_s) {
+    else if (i >= 0 && now - c->at[i].used <= a->cache_ttl_s) {
       have = smaller(c->at[i].tokens, tokens);
       if (missing) find_missing(p, r, i, now, have, missing);
     }
@@ -1012,9 +1013,9 @@ static double found_at(Sim *p, Replica *r, int32_t q, double now, double *missin
     if (have < tokens) return sum;
   }
   int32_t i = cache_find(c, a->session[q]);
-  if (i < 0 || c->at[i].call >= q || now - c->at[i].used > a->ttl_s) return sum;
+  if (i < 0 || c->at[i].call >= q || now - c->at[i].used > a->cache_ttl_s) return sum;
   double have = c->at[i].tokens;
-  for (int32_t z = c->at[i].call + 1; z <= q; z++) have = smaller(have, a->repeated ? a->repeated[z] : 0);
+  for (int32_t z = c->at[i].call + 1; z <= q; z++) have = smaller(have, a->repeated_tokens ? a->repeated_tokens[z] : 0);
   if (missing) find_missing(p, r, i, now, have, missing);
   return sum + have;
 }
@@ -1035,9 +1036,9 @@ static double supply(Sim *p, Replica *r, int32_t q) {
   const Ask *a = &p->ask;
   /* who has decoded keeps what was computed, and decode replicas keep no prompts */
   if (r->pool->supplied && (supplied(p, r->pool, q) || p->mark[q] > 0)) return INFINITY;
-  if (r->pool->supplied || !is_session(p, q)) return a->cached[q];
+  if (r->pool->supplied || !is_session(p, q)) return a->cached_tokens[q];
   cache_trim(p, &r->cache, r->free);
-  double found = smaller(in_blocks(found_at(p, r, q, r->next, NULL)), a->input[q] - 1), room = r->free - a->input[q];
+  double found = smaller(in_blocks(found_at(p, r, q, r->next, NULL)), a->input_tokens[q] - 1), room = r->free - a->input_tokens[q];
   cache_take(&r->cache, a->session[q]);
   if (p->pieces) {
     double left = found;
@@ -1054,8 +1055,8 @@ static double supply(Sim *p, Replica *r, int32_t q) {
     p->flags[q] |= PINNED;
   }
   cache_trim(p, &r->cache, room);
-  a->found[q] = found;
-  a->host[q] = smaller(a->host[q], found);
+  a->found_tokens[q] = found;
+  a->host_tokens[q] = smaller(a->host_tokens[q], found);
   return found;
 }
 /* A request leaves its replica: what it shared and nobody else runs with is kept as any prefix. */
@@ -1083,7 +1084,7 @@ static void schedule(Sim *p, double time, int32_t kind, int32_t q, int32_t sendi
   Events *h = &p->events;
   if (grow(&p->failed, (void **)&h->at, &h->room, (int64_t)h->size + 1, sizeof(Event)))
     /* replicas of open arrivals do not run by the clock: what they finish at one time goes by their index */
-    event_push(h, (Event){time, p->follows ? (int64_t)bits_of(p->ask.first[q]) : p->turn++, q, kind, sending});
+    event_push(h, (Event){time, p->follows ? (int64_t)bits_of(p->ask.first_s[q]) : p->turn++, q, kind, sending});
 }
 enum { NEXT_CALL, AGAIN, LOADED, GIVE_UP, MOVED };
 
@@ -1115,7 +1116,7 @@ static void advance(Sim *p, Replica *r, double until) {
 /* A request, counted among those present, comes to a replica that has been advanced to `now`. */
 static void enqueue(Sim *p, Replica *r, int32_t q, double now) {
   double time = now;
-  if (p->ask.class_of && p->order) p->order[q] = p->turn++;
+  if (p->ask.priority && p->order) p->order[q] = p->turn++;
   if (r->pool->wake_s > 0) {
     time = r->entered = larger(now + (now > r->arrived + COLD_AFTER_S ? r->pool->wake_s : 0), r->entered);
     r->arrived = now;
@@ -1129,7 +1130,7 @@ static void enqueue(Sim *p, Replica *r, int32_t q, double now) {
     r->state = DUE;
     r->next = time;
     if (time <= now) mark_due(p, r);
-  } else if (r->open || p->ask.class_of) cut(r, time); /* of a class before that of the head it may be admitted where the head waits */
+  } else if (r->open || p->ask.priority) cut(r, time); /* of a class before that of the head it may be admitted where the head waits */
   settle(p, r);
 }
 
@@ -1141,13 +1142,13 @@ static void count_late(Sim *p, int metric, int32_t q, int beyond) {
 /* Requests whose time is up and who have no token are late, whenever it comes: the rows in order of arrival are looked at once. */
 static int broken(Sim *p, double now) {
   for (int m = 0; m < METRICS; m++) {
-    const double *when = m == TTFT ? p->ask.first : p->ask.done;
+    const double *when = m == TTFT ? p->ask.first_s : p->ask.done_s;
     double limit = p->ask.limit_s[m];
     int64_t i = p->checked[m];
     if (m != TPOT && p->ask.late[m] < INFINITY && p->watched && !(m == E2E && p->follows)) {
-      for (; i < p->row && now - p->ask.arrival[i] > limit; i++) {
+      for (; i < p->row && now - p->ask.arrival_s[i] > limit; i++) {
         if (!(when[i] == when[i]) && !p->clocked && p->ask.replica[i] >= 0) advance(p, p->all + p->ask.replica[i], now);
-        count_late(p, m, (int32_t)i, !(when[i] - p->ask.arrival[i] <= limit));
+        count_late(p, m, (int32_t)i, !(when[i] - p->ask.arrival_s[i] <= limit));
       }
       p->checked[m] = i;
     }
@@ -1161,11 +1162,11 @@ static void judge(Sim *p) {
   double late[METRICS] = {0, 0, 0};
   if (!p->limited) return;
   for (int32_t q = 0; q < a->rows; q++) {
-    double w = weight(p, q), several = a->output[q] - 1;
-    int never = a->done[q] != a->done[q];
-    if (never || a->first[q] - a->sent[q] > a->limit_s[TTFT]) late[TTFT] += w;
-    if (never || a->done[q] - a->sent[q] > a->limit_s[E2E]) late[E2E] += w;
-    if (never || (several > 0 && (a->done[q] - a->first[q]) / several > a->limit_s[TPOT])) late[TPOT] += w;
+    double w = weight(p, q), several = a->output_tokens[q] - 1;
+    int never = a->done_s[q] != a->done_s[q];
+    if (never || a->first_s[q] - a->sent_s[q] > a->limit_s[TTFT]) late[TTFT] += w;
+    if (never || a->done_s[q] - a->sent_s[q] > a->limit_s[E2E]) late[E2E] += w;
+    if (never || (several > 0 && (a->done_s[q] - a->first_s[q]) / several > a->limit_s[TPOT])) late[TPOT] += w;
   }
   for (int m = 0; m < METRICS; m++) p->ended |= late[m] > a->late[m];
 }
@@ -1252,7 +1253,7 @@ static void join(Sim *p, Replica *r, int32_t q, double now) { /* open arrivals *
   if (p->order) p->order[q] = p->turn++;
   present_by(p, r, 1);
   r->queued++;
-  r->queued_tokens += p->ask.input[q];
+  r->queued_tokens += p->ask.input_tokens[q];
   enqueue(p, r, q, now);
 }
 /* What came to the decode pool by `until`, up to which its prefill replicas have run; 0 = the replay pauses or is over. */
@@ -1265,8 +1266,8 @@ static int hand_over(Sim *p, double until) {
     if (p->work++ >= p->stop || p->failed || (p->limited && broken(p, p->events.at[0].time))) return 0;
     Event e = event_take(&p->events, 0);
     Replica *r = route(p, p->gate + 1, e.row, 2, e.time);
-    p->ask.moved[e.row] = e.time;
-    p->ask.moved_to[e.row] = (int32_t)(r - p->gate[1].first);
+    p->ask.moved_s[e.row] = e.time;
+    p->ask.decode_replica[e.row] = (int32_t)(r - p->gate[1].first);
     p->mark[e.row] = 0;
     join(p, r, e.row, e.time);
   }
@@ -1278,12 +1279,12 @@ static void open_arrivals(Sim *p) {
   const Ask *a = &p->ask;
   while (p->row < a->rows && !p->failed) {
     int32_t q = (int32_t)p->row;
-    double now = a->arrival[q];
+    double now = a->arrival_s[q];
     if (p->follows && p->row >= p->handed && !hand_over(p, now)) return;
     if (p->work >= p->stop || (p->limited && broken(p, now))) return;
     p->row++;
     p->work++;
-    a->admitted[q] = a->first[q] = a->done[q] = NAN;
+    a->admitted_s[q] = a->first_s[q] = a->done_s[q] = NAN;
     a->replica[q] = -1;
     Replica *r = route(p, p->gate, q, 0, now);
     if (!can_hold(p, q)) {
@@ -1305,10 +1306,10 @@ static void follow(Sim *p, int32_t q, double now) { /* the session's next call, 
   if (after >= 0) schedule(p, now + p->ask.gap_s[after], NEXT_CALL, after, 0);
 }
 static void first_token(Sim *p, int32_t q, double now) {
-  p->ask.first[q] = now;
+  p->ask.first_s[q] = now;
   if (p->flags) p->flags[q] |= ANSWERED;
   /* after an outage there may be another one, of a sending that is not late */
-  if (p->limited && !p->watched && !p->ask.outages) count_late(p, TTFT, q, !(now - p->ask.sent[q] <= p->ask.limit_s[TTFT]));
+  if (p->limited && !p->watched && !p->ask.outages) count_late(p, TTFT, q, !(now - p->ask.sent_s[q] <= p->ask.limit_s[TTFT]));
 }
 static void completed(Sim *p, Replica *r, int32_t q, double now) {
   const Ask *a = &p->ask;
@@ -1317,24 +1318,24 @@ static void completed(Sim *p, Replica *r, int32_t q, double now) {
   if (!c->supplied && a->caches) {
     release(p, r, q, now);
     if (is_session(p, q)) { /* the last token has been sent and not been read */
-      double shared = p->pieces ? pieces_of(p, q, NULL) : 0, size = a->input[q] + (double)tokens_of(p, r, q) - 1 - shared;
-      cache_spoil(p, &r->cache, size - larger(a->found[q] - shared, 0), now);
+      double shared = p->pieces ? pieces_of(p, q, NULL) : 0, size = a->input_tokens[q] + (double)tokens_of(p, r, q) - 1 - shared;
+      cache_spoil(p, &r->cache, size - larger(a->found_tokens[q] - shared, 0), now);
       cache_put(p, &r->cache, a->session[q], in_blocks(size), q, now);
       cache_trim(p, &r->cache, r->free);
     }
   }
-  if (c->one_token && a->pools == 2 && a->output[q] > 1) {
+  if (c->one_token && a->pools == 2 && a->output_tokens[q] > 1) {
     if (a->gaps) p->last[q] = now;
     schedule(p, now + a->transfer_s[q], MOVED, q, r->index);
     return;
   }
-  a->done[q] = now;
+  a->done_s[q] = now;
   p->under_way--;
   if (p->limited) {
-    double several = a->output[q] - 1;
-    if (!p->watched || p->follows) count_late(p, E2E, q, !(now - a->sent[q] <= a->limit_s[E2E]));
-    if (!p->watched && a->outages) count_late(p, TTFT, q, !(a->first[q] - a->sent[q] <= a->limit_s[TTFT]));
-    if (several > 0) count_late(p, TPOT, q, !((now - a->first[q]) / several <= a->limit_s[TPOT]));
+    double several = a->output_tokens[q] - 1;
+    if (!p->watched || p->follows) count_late(p, E2E, q, !(now - a->sent_s[q] <= a->limit_s[E2E]));
+    if (!p->watched && a->outages) count_late(p, TTFT, q, !(a->first_s[q] - a->sent_s[q] <= a->limit_s[TTFT]));
+    if (several > 0) count_late(p, TPOT, q, !((now - a->first_s[q]) / several <= a->limit_s[TPOT]));
   }
   follow(p, q, now);
 }
@@ -1397,12 +1398,12 @@ static void again(Sim *p, int32_t q, double now) {
  * of a replica wait for each other. */
 static double load(Sim *p, Replica *r, int32_t q, double now) {
   double missing[2] = {0, 0}, tokens;
-  if (!is_session(p, q) || !(p->ask.host_tokens + p->ask.disk_tokens > 0)) return now;
+  if (!is_session(p, q) || !(p->ask.cache_host_tokens + p->ask.cache_disk_tokens > 0)) return now;
   found_at(p, r, q, now, missing);
   tokens = in_blocks(missing[0]);
   if (tokens <= 0) return now;
-  p->ask.host[q] = tokens;
-  r->link_free = larger(r->link_free, now) + tokens / p->ask.host_tokens_per_s + in_blocks(missing[1]) / p->ask.disk_tokens_per_s;
+  p->ask.host_tokens[q] = tokens;
+  r->link_free = larger(r->link_free, now) + tokens / p->ask.cache_host_tokens_per_s + in_blocks(missing[1]) / p->ask.cache_disk_tokens_per_s;
   return r->link_free;
 }
 static void turn_away(Sim *p, int32_t q, double now) {
@@ -1415,13 +1416,13 @@ static void place(Sim *p, Gate *g, int32_t q, double now) {
   int second = (int)g->pool->supplied;
   Replica *r = route(p, g, q, 4 * (uint64_t)p->ordinal[q] + 2 * (uint64_t)second, now);
   if (second) {
-    a->moved_to[q] = (int32_t)(r - g->first);
+    a->decode_replica[q] = (int32_t)(r - g->first);
     present_by(p, r, 1);
     r->queued++;
     enqueue(p, r, q, now);
     return;
   }
-  int full = (double)r->queued >= a->max_queue || r->queued_tokens + a->input[q] > a->max_queued_tokens;
+  int full = (double)r->queued >= a->max_queue || r->queued_tokens + a->input_tokens[q] > a->max_queued_tokens;
   if ((full && r->present) || !can_hold(p, q)) {
     turn_away(p, q, now);
     return;
@@ -1429,7 +1430,7 @@ static void place(Sim *p, Gate *g, int32_t q, double now) {
   a->replica[q] = r->index;
   present_by(p, r, 1);
   r->queued++;
-  r->queued_tokens += a->input[q];
+  r->queued_tokens += a->input_tokens[q];
   double ready = load(p, r, q, now);
   if (ready > now) {
     p->where[q] = LOADING;
@@ -1440,7 +1441,7 @@ static void place(Sim *p, Gate *g, int32_t q, double now) {
 /* Whether so many prompts wait for a prefill replica that a decode replica takes the next one whole. */
 static int helps(Sim *p, int32_t q) {
   const Gate *g = p->gate;
-  if (p->ask.pools < 2 || p->ask.helps_at == INFINITY || p->ask.output[q] < 2) return 0;
+  if (p->ask.pools < 2 || p->ask.helps_at == INFINITY || p->ask.output_tokens[q] < 2) return 0;
   double waiting = g->living ? 0 : INFINITY;
   for (int32_t k = 0; k < g->pool->count; k++) waiting += (double)g->first[k].queued;
   for (int32_t i = g->common.first; i >= 0; i = p->next[i]) waiting++;
@@ -1467,26 +1468,26 @@ static void deliver(Sim *p, Gate *g, int32_t q, double now) {
 }
 static void reset(Sim *p, int32_t q) { /* the columns are of the last sending */
   const Ask *a = &p->ask;
-  a->admitted[q] = a->first[q] = a->done[q] = NAN;
-  a->found[q] = a->host[q] = 0;
-  a->replica[q] = a->moved_to[q] = -1;
+  a->admitted_s[q] = a->first_s[q] = a->done_s[q] = NAN;
+  a->found_tokens[q] = a->host_tokens[q] = 0;
+  a->replica[q] = a->decode_replica[q] = -1;
   p->mark[q] = 0;
   if (p->last) p->last[q] = NAN;
   a->attempts[q]++;
 }
 static void send(Sim *p, int32_t q, double now) {
   reset(p, q);
-  p->ask.sent[q] = now;
+  p->ask.sent_s[q] = now;
   p->flags[q] = 0;
   if (p->ask.timeout_s < INFINITY) schedule(p, now + p->ask.timeout_s, GIVE_UP, q, p->tried[q]);
   deliver(p, p->gate, q, now);
 }
 static void arrive(Sim *p, int32_t q, double now) {
   int beyond = (double)p->under_way >= p->ask.in_flight;
-  if (beyond && p->ask.leaves) {
+  if (beyond && p->ask.leave) {
     p->under_way++;
     reset(p, q);
-    p->ask.sent[q] = now;
+    p->ask.sent_s[q] = now;
     turn_away(p, q, now);
     return;
   }
@@ -1515,7 +1516,7 @@ static void hand_out(Sim *p, double now) {
     }
 }
 static void give_up(Sim *p, int32_t q, double now) {
-  int32_t helped = p->flags[q] & HELPED, at = helped ? p->ask.moved_to[q] : p->ask.replica[q];
+  int32_t helped = p->flags[q] & HELPED, at = helped ? p->ask.decode_replica[q] : p->ask.replica[q];
   Gate *g = p->gate + (helped > 0);
   Replica *r = g->first + (at < 0 ? 0 : at);
   int head = 0;
@@ -1541,7 +1542,7 @@ static void give_up(Sim *p, int32_t q, double now) {
         if (p->where[q] == WAITING) remove_waiting(p, r, q);
         else remove_from(p, p->where[q] == LOADING ? &r->loading : &r->at_door, q);
         r->queued--;
-        r->queued_tokens = r->queued ? r->queued_tokens - p->ask.input[q] : 0;
+        r->queued_tokens = r->queued ? r->queued_tokens - p->ask.input_tokens[q] : 0;
       }
       present_by(p, r, -1);
       release(p, r, q, now);
@@ -1567,7 +1568,7 @@ static void handle(Sim *p, Event e) {
       if (p->tried[q] == e.sending && p->where[q] != NOWHERE && !(p->flags[q] & ANSWERED)) give_up(p, q, e.time);
       break;
     default: /* MOVED: its KV cache has come to the decode pool */
-      p->ask.moved[q] = e.time;
+      p->ask.moved_s[q] = e.time;
       p->mark[q] = 0;
       deliver(p, p->gate + 1, q, e.time);
   }
@@ -1632,7 +1633,7 @@ static void die(Sim *p, Replica *r, double now) {
   count_alive(p->gate);
   for (int32_t i = 0; i < count; i++) {
     int32_t q = lost[i];
-    double waited = p->ask.first[q] - p->ask.sent[q];
+    double waited = p->ask.first_s[q] - p->ask.sent_s[q];
     p->flags[q] &= (uint8_t)~PINNED;
     /* a first token that was in time does not count any more */
     if (p->watched && q < p->checked[TTFT]) count_late(p, TTFT, q, waited <= p->ask.limit_s[TTFT]);
@@ -1664,8 +1665,8 @@ static void outage(Sim *p, int64_t i, double now) {
 static void together(Sim *p) {
   const Ask *a = &p->ask;
   while (p->work < p->stop && !p->failed) {
-    while (p->row < a->rows && a->arrival[p->row] == INFINITY) p->row++;
-    double arrival = p->row < a->rows ? a->arrival[p->row] : INFINITY;
+    while (p->row < a->rows && a->arrival_s[p->row] == INFINITY) p->row++;
+    double arrival = p->row < a->rows ? a->arrival_s[p->row] : INFINITY;
     double now = smaller(p->times.at[1].least, arrival);
     if (p->events.size) now = smaller(now, p->events.at[0].time);
     if (p->outage_at < a->outages) now = smaller(now, a->outage_time[p->outage_at]);
@@ -1679,8 +1680,8 @@ static void together(Sim *p) {
     for (; p->outage_at < a->outages && a->outage_time[p->outage_at] <= now && !p->failed; p->outage_at++) outage(p, p->outage_at, now);
     hand_out(p, now);
     for (;;) { /* what clients do */
-      while (p->row < a->rows && a->arrival[p->row] == INFINITY) p->row++;
-      if (p->row < a->rows && a->arrival[p->row] <= now) arrive(p, (int32_t)p->row++, now);
+      while (p->row < a->rows && a->arrival_s[p->row] == INFINITY) p->row++;
+      if (p->row < a->rows && a->arrival_s[p->row] <= now) arrive(p, (int32_t)p->row++, now);
       else if (p->events.size && p->events.at[0].time <= now) handle(p, event_take(&p->events, 0));
       else break;
       p->work++;
@@ -1703,7 +1704,7 @@ static void together(Sim *p) {
 
 /* --- the calls from Python ------------------------------------------------------------------------------------------------------ */
 
-EXPORT int fleetopt_interface(void) { return 5; } /* INTERFACE of build.py is the same */
+EXPORT int fleetopt_interface(void) { return 6; } /* INTERFACE of build.py is the same */
 
 EXPORT void fleetopt_close(Sim *p) {
   if (!p) return;
@@ -1729,7 +1730,7 @@ static int open_pool(Sim *p, int i, Replica *first) {
     *r = (Replica){.pool = c, .index = (int32_t)(r - p->all)};
     present_by(p, r, 0);
     if (c->block > 1 && !(r->residues = zeros(c->block, sizeof(int32_t)))) return 0;
-    if (a->class_of && a->classes <= 64 && !(r->tails = zeros(a->classes, sizeof(int32_t)))) return 0;
+    if (a->priority && a->classes <= 64 && !(r->tails = zeros(a->classes, sizeof(int32_t)))) return 0;
     clear(p, r);
   }
   count_alive(g);
@@ -1790,78 +1791,41 @@ EXPORT int fleetopt_advance(Sim *p, int64_t work) {
   for (int32_t k = 0; k < p->replicas; k++) {
     const Replica *r = p->all + k;
     p->ask.iterations[k] = r->iterations;
-    p->ask.busy[k] = r->busy;
-    p->ask.resident[k] = r->resident_s;
-    p->ask.decode[k] = r->decode_s;
+    p->ask.busy_s[k] = r->busy;
+    p->ask.resident_s[k] = r->resident_s;
+    p->ask.decode_s[k] = r->decode_s;
   }
   p->ask.totals[0] = p->recomputed;
   p->ask.totals[1] = p->ended ? (double)p->row : -1;
   return 0;
 }
 
-typedef struct { uint64_t time, lane; } Next;
-typedef struct { int64_t at, end, then, last; double offset, later; } Lane; /* a copy's times in a window: those turned over, the others */
-static int64_t not_below(const double *times, int64_t low, int64_t high, double time) { /* the first that is not */
-  while (low < high) {
-    int64_t middle = low + (high - low) / 2;
-    if (times[middle] < time) low = middle + 1;
-    else high = middle;
+typedef struct { uint64_t bits; int64_t place; } Place;
+/* Places of times that are not negative in ascending order, equal ones as they stand: their upper bits eleven at a time, the lowest
+ * first, which leaves hardly any to be moved by a place or two; -1 = no memory. */
+EXPORT int fleetopt_order(const double *times, int64_t n, int64_t *order) {
+  Place *from = zeros(n, sizeof(Place)), *to = zeros(n, sizeof(Place));
+  int whole = from && to;
+  for (int64_t i = 0; whole && i < n; i++) from[i] = (Place){bits_of(times[i]), i};
+  for (int shift = 20; whole && shift < 64; shift += 11) {
+    int64_t begin[2048] = {0}, below = 0;
+    for (int64_t i = 0; i < n; i++) begin[from[i].bits >> shift & 2047]++;
+    for (int k = 0; k < 2048; k++) {
+      int64_t own = begin[k];
+      begin[k] = below;
+      below += own;
+    }
+    for (int64_t i = 0; i < n; i++) to[begin[from[i].bits >> shift & 2047]++] = from[i];
+    Place *spare = from;
+    from = to;
+    to = spare;
   }
-  return low;
-}
-static uint64_t due_at(const double *times, Lane *z) {
-  if (z->at == z->end) z->at = z->then, z->end = z->then = z->last, z->offset = z->later;
-  return bits_of(z->at < z->end ? times[z->at] + z->offset : INFINITY);
-}
-/* Copies of times laid over each other in windows of [0, span): copy c is list which[c] (times first[k] to first[k + 1], in order, of
- * these rows), moved by its shift (in [0, span)) and turned over at the end of the span. Window by window in order of time, of equal ones
- * the first copy's first: times, rows and keys of row, copy and kind. A tree of the copies' next times. NULL for `out` = they are
- * counted, by window; the answer is all of them, -1 = no memory. */
-EXPORT int64_t fleetopt_overlay(const double *times, const int64_t *rows, const int64_t *first, const int64_t *which,
-                                const double *shifts, int64_t copies, double span_s, const double *windows, int64_t many,
-                                int64_t kind, int64_t *counts, double *out, int64_t *row, uint64_t *key) {
-  int64_t leaves = 1, n = 0;
-  while (leaves < copies) leaves *= 2;
-  Next *tree = zeros(2 * leaves, sizeof(Next));
-  Lane *lanes = zeros(leaves, sizeof(Lane));
-  int whole = tree && lanes;
-  for (int64_t w = 0; whole && w < many; w++) {
-    int64_t until = n;
-    for (int64_t c = 0; c < leaves; c++) {
-      Lane *z = lanes + c;
-      tree[leaves + c] = (Next){bits_of(INFINITY), (uint64_t)c};
-      if (c >= copies) continue;
-      int64_t low = first[which[c]], high = first[which[c] + 1];
-      double turned = shifts[c] - span_s, a = windows[2 * w], b = windows[2 * w + 1];
-      *z = (Lane){not_below(times, low, high, a - turned), not_below(times, low, high, b - turned), not_below(times, low, high, a - shifts[c]),
-                  not_below(times, low, high, b - shifts[c]), turned, shifts[c]};
-      until += z->end - z->at + z->last - z->then;
-      tree[leaves + c].time = due_at(times, z);
-    }
-    counts[w] = until - n;
-    if (!out) {
-      n = until;
-      continue;
-    }
-    for (int64_t i = leaves - 1; i > 0; i--) tree[i] = tree[2 * i + (tree[2 * i + 1].time < tree[2 * i].time)];
-    for (; n < until; n++) {
-      int64_t c = (int64_t)tree[1].lane;
-      Lane *z = lanes + c;
-      memcpy(out + n, &tree[1].time, sizeof *out);
-      row[n] = rows[z->at++];
-      key[n] = mixed((uint64_t)row[n] * 0x9E3779B97F4A7C15u + (uint64_t)c * 0xD1B54A32D192ED03u + (uint64_t)kind * 0x8CB92BA72F3D8DD7u);
-      Next best = {due_at(times, z), (uint64_t)c};
-      for (int64_t k = leaves + c; k > 1; tree[k /= 2] = best) {
-        tree[k] = best;
-        Next other = tree[k ^ 1];
-        /* nobody can guess which is less: no branch. Of equal ones the left one, of the smaller copy */
-        uint64_t takes = (uint64_t)0 - (other.time < best.time + (uint64_t)(k & 1));
-        best.time ^= (best.time ^ other.time) & takes;
-        best.lane ^= (best.lane ^ other.lane) & takes;
-      }
-      if (leaves == 1) tree[1] = best;
-    }
+  for (int64_t i = 0, k; whole && i < n; i++) {
+    Place own = from[i];
+    for (k = i; k && from[k - 1].bits > own.bits; k--) from[k] = from[k - 1];
+    from[k] = own;
   }
-  free(tree), free(lanes);
-  return whole ? n : -1;
+  for (int64_t i = 0; whole && i < n; i++) order[i] = from[i].place;
+  free(from), free(to);
+  return whole ? 0 : -1;
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import FleetOptError, InputError
+from planner.errors import FleetOptError
 from planner.machine.iteration import IterationModel
+from planner.predict.build import SOURCE
 from planner.predict.library import load
 from planner.predict.records import (
     GAP_BINS,
@@ -34,68 +36,45 @@ from planner.workload.sending import Clients
 WORK = 20_000
 """Arrivals and decisions of one call, some 5 ms: how long a replay goes on after it was told to stop."""
 
-_DOUBLE, _WHOLE, _ARRAY = ctypes.c_double, ctypes.c_int64, ctypes.c_void_p
-_MODEL = [f.name for f in fields(IterationModel) if f.name != "apart"]
-_ENGINES = {"mixed": 0, "prefill": 0, "slots": 1, "slots-shared": 2}
-_LOOKS = {"": 0, "requests": 1, "tokens": 2}
-_AFFINITY = {"": 0, "session": 1, "prefix": 2}
-"""Kind of engine, what a gateway counts, and what it keeps together -> its code in kernel.c."""
+_SOURCE = SOURCE.read_text(encoding="utf-8")
+_ENGINES, _LOOKS, _AFFINITY = ("mixed", "slots", "slots-shared"), ("", "requests", "tokens"), ("", "session", "prefix")
+"""Kinds of engine, what a gateway counts and what it keeps together, by their codes in kernel.c."""
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
-_TIMES = {
-    **dict.fromkeys(("sent_s", "admitted_s", "first_s", "done_s", "moved_s"), math.nan),
-    **dict.fromkeys(("found_tokens", "host_tokens"), 0.0),
-}
-_COUNTS = {"replica": -1, "decode_replica": -1, **dict.fromkeys(("preempted", "attempts", "rejected", "given_up"), 0)}
-_SAME = {
-    name: np.broadcast_to((np.float64 if name in _TIMES else np.int32)(fill), 2**31)
-    for name, fill in {**_TIMES, **_COUNTS}.items()
+_COLUMNS: dict[str, Any] = {
+    **dict.fromkeys(("sent_s", "admitted_s", "first_s", "done_s", "moved_s"), np.float64(math.nan)),
+    **dict.fromkeys(("found_tokens", "host_tokens"), np.float64(0.0)),
+    **dict.fromkeys(("replica", "decode_replica"), np.int32(-1)),
+    **dict.fromkeys(("preempted", "attempts", "rejected", "given_up"), np.int32(0)),
 }
 """Every column as it is where nothing happens."""
-_OF_CLIENTS = ("sent_s", "moved_s", "found_tokens", "host_tokens", "attempts", "given_up", "decode_replica")
+_OF_OPEN = ("admitted_s", "first_s", "done_s", "replica", "preempted", "rejected")
 _OF_MOVED = ("moved_s", "decode_replica")
-_OF_ALL = ("admitted_s", "first_s", "done_s", "replica")
 _OF_REPLICAS = ("iterations", "busy_s", "resident_s", "decode_s")
-_NUMBERS = {"session": "sessions", "priority": "classes"}
-_ANSWERED = Run.__match_args__
 
 _Arrays = dict[str, NDArray[Any]]
+
+
+def _fields(struct: str) -> list[tuple[str, Any]]:
+    """Fields of a struct as the source of the kernel has them: numbers, one for each metric, or addresses."""
+    body = re.sub(r"/\*.*?\*/", "", _SOURCE[: _SOURCE.index(f"}} {struct};")].rpartition("typedef struct {")[2])
+    kinds: dict[str, Any] = {"double": ctypes.c_double, "int64_t": ctypes.c_int64}
+    found = []
+    for kind, names in re.findall(r"(?:const )?(\w+) ([^;]+);", body):
+        for star, name, several in re.findall(r"(\*?)(\w+)(\[METRICS\])?", names.replace(", ", ",")):
+            found.append((name, ctypes.c_void_p if star else kinds[kind] * len(_METRICS) if several else kinds[kind]))
+    return found
 
 
 class _Pool(ctypes.Structure):
     """`Pool` of kernel.c."""
 
-    _fields_ = [
-        *((name, _DOUBLE) for name in _MODEL),
-        ("durations", _ARRAY),
-        *((n, _DOUBLE) for n in ("slots", "budget", "blocks", "request_s", "image_s", "wake_s")),
-        *((n, _DOUBLE) for n in ("shared_prefix", "shared_blocks")),
-        *((n, _WHOLE) for n in ("block", "count", "engine", "one_token", "supplied", "reserve", "floored", "apart")),
-        *((n, _WHOLE) for n in ("candidates", "looks", "in_turn", "one_queue", "affinity", "gather")),
-    ]
+    _fields_ = _fields("Pool")
 
 
 class _Ask(ctypes.Structure):
-    """`Ask` of kernel.c; columns are called as those of :class:`Requests` and of :class:`Run`."""
+    """`Ask` of kernel.c."""
 
-    _fields_ = [
-        *((n, _WHOLE) for n in ("rows", "pools", "sessions", "classes", "retries", "caches", "outages", "leaves")),
-        *(
-            (n, _DOUBLE)
-            for n in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight", "helps_at")
-        ),
-        *((f"cache_{n}", _DOUBLE) for n in PrefixCache.__match_args__),
-        ("limit_s", _DOUBLE * 3),
-        ("late", _DOUBLE * 3),
-        *(
-            (n, _ARRAY)
-            for n in ("arrival_s", "input_tokens", "output_tokens", "cached_tokens", "key", "weight", "images", "gap_s")
-        ),
-        *((n, _ARRAY) for n in ("repeated_tokens", "shared_tokens", "transfer_s", "priority", "session", "following")),
-        *((n, _ARRAY) for n in ("shared_offset", "shared_name", "outage_replica", "outage_ends", "outage_time")),
-        *((n, _ARRAY) for n in ("sent_s", "admitted_s", "first_s", "done_s", "replica", "preempted", "attempts")),
-        *((n, _ARRAY) for n in ("rejected", "given_up", "decode_replica", "found_tokens", "host_tokens", "moved_s")),
-        *((n, _ARRAY) for n in (*_OF_REPLICAS, "gaps", "totals")),
-    ]
+    _fields_ = _fields("Ask")
 
 
 def replay(
@@ -149,73 +128,27 @@ def replay(
     if more < 0:
         raise FleetOptError(f"a replay of {requests.size:,} requests does not fit into this machine's memory")
     recomputed, ended = arrays.pop("totals")
-    answers = {name: arrays[name] for name in _ANSWERED if name in arrays}
+    answers = {f.name: arrays[f.name] for f in fields(Run) if f.name in arrays}
     return Run(**answers, recomputed_tokens=float(recomputed), ended_early=int(ended))
 
 
-def overlay(
-    times_s: Floats,
-    lists: Sequence[NDArray[np.int64]],
-    which: NDArray[np.int64],
-    shifts_s: Floats,
-    span_s: float,
-    windows_s: Floats,
-    kind: int,
-) -> tuple[Floats, NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Shifted copies of arrivals laid over each other, each turned over at the end of the span, as far as they lie in windows.
-
-    Parameters
-    ----------
-    times_s
-        Arrivals in order, in [0, `span_s`) [s], shape (rows,).
-    lists
-        Rows that copies hold, each in order.
-    which
-        The list of each copy, shape (copies,).
-    shifts_s
-        How far each copy is moved, in [0, `span_s`) [s], shape (copies,).
-    span_s
-        The span [s].
-    windows_s
-        Begin and end of each window, which do not overlap, in the order in which they are wanted [s], shape (windows, 2).
-    kind
-        What is drawn by the keys, see :func:`planner.predict.records.keys_of`.
-
-    Returns
-    -------
-    tuple
-        Times, window by window in order, of equal times the first copy's first [s]; their rows; keys of row, copy and kind, all of
-        that shape; how many are in each window.
+def order(times_s: Floats) -> NDArray[np.int64]:
+    """Places of times >= 0 [s] in ascending order, equal ones as they stand, shape (times,).
 
     Raises
     ------
     FleetOptError
         There is not enough memory.
-    InputError
-        Times or shifts lie outside the span, or times are not in order.
 
     Examples
     --------
-    >>> times, both, shifts = np.array([0.0, 1.0, 3.0]), np.array([0, 0]), np.array([0.0, 2.5])
-    >>> at, row, key, count = overlay(times, [np.arange(3)], both, shifts, 4.0, np.array([[0.0, 4.0]]), 1)
-    >>> at.tolist(), row.tolist(), count.tolist()
-    ([0.0, 1.0, 1.5, 2.5, 3.0, 3.5], [0, 1, 2, 0, 2, 1], [6])
+    >>> order(np.array([2.0, 0.5, 2.0, 1.0])).tolist()
+    [1, 3, 0, 2]
     """
-    times, shifts, windows = (np.ascontiguousarray(x + 0.0, dtype=np.float64) for x in (times_s, shifts_s, windows_s))
-    inside = [bool(np.all((x >= 0.0) & (x < span_s))) for x in (times, shifts)]
-    if not all(inside) or np.any(np.diff(times) < 0.0):
-        raise InputError("times and shifts must lie in [0, span), and times in order")
-    rows, first = np.concatenate(lists).astype(np.int64), np.cumsum([0, *(own.size for own in lists)])
-    times, lanes, counts = times[rows], np.ascontiguousarray(which, dtype=np.int64), np.empty(len(windows), np.int64)
-    asked: list[int | float] = [x.ctypes.data for x in (times, rows, first, lanes, shifts)]
-    asked += [shifts.size, span_s, windows.ctypes.data, len(windows), kind, counts.ctypes.data]
-    size = _library().fleetopt_overlay(*asked, None, None, None)
-    if size >= 0:
-        at, row, key = np.empty(size), np.empty(size, dtype=np.int64), np.empty(size, dtype=np.uint64)
-        size = _library().fleetopt_overlay(*asked, *(x.ctypes.data for x in (at, row, key)))
-    if size < 0:
-        raise FleetOptError(f"{shifts.size:,} copies of {times.size:,} requests do not fit into this machine's memory")
-    return at, row, key, counts
+    times, found = np.ascontiguousarray(times_s), np.empty(times_s.size, dtype=np.int64)
+    if _library().fleetopt_order(times.ctypes.data, times.size, found.ctypes.data):
+        raise FleetOptError(f"{times.size:,} requests do not fit into this machine's memory")
+    return found
 
 
 def _library() -> ctypes.CDLL:
@@ -226,8 +159,7 @@ def _library() -> ctypes.CDLL:
     library.fleetopt_advance.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.fleetopt_close.argtypes = [ctypes.c_void_p]
     library.fleetopt_close.restype = None
-    library.fleetopt_overlay.argtypes = [*5 * [_ARRAY], _WHOLE, _DOUBLE, _ARRAY, _WHOLE, _WHOLE, *4 * [_ARRAY]]
-    library.fleetopt_overlay.restype = _WHOLE
+    library.fleetopt_order.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
     library.fleetopt_open.restype = ctypes.c_void_p
     # the last, by which other threads see that all are
     library.fleetopt_open.argtypes = [ctypes.POINTER(_Ask), ctypes.POINTER(_Pool), ctypes.c_int]
@@ -236,46 +168,45 @@ def _library() -> ctypes.CDLL:
 
 def _pool(replicas: Replicas, floored: bool, supplied: bool) -> tuple[_Pool, Floats | None]:
     """Replicas as kernel.c has them, and the array it points to."""
-    model, rule = replicas.iteration, find_routing(replicas.routing)
-    pool = _Pool()
-    durations = None
+    model, rule, durations = replicas.iteration, find_routing(replicas.routing), None
+    prefill, block, held = replicas.engine == "prefill", replicas.block, replicas.kv_tokens
+    given: dict[str, Any] = {f.name: getattr(record, f.name) for record in (replicas, rule) for f in fields(record)}
+    given |= {
+        "blocks": held // block if block > 1 and held < math.inf else held,
+        "shared_blocks": replicas.shared_prefix // block,
+        "engine": 0 if prefill else _ENGINES.index(replicas.engine),
+        "one_token": prefill,
+        "supplied": supplied,
+        "floored": floored,
+        "candidates": rule.candidates or 0,
+        "looks": _LOOKS.index(rule.least),
+        # what comes back to a prefix does so where prompts are computed
+        "affinity": 0 if supplied else _AFFINITY.index(rule.affinity),
+    }
+    if prefill:
+        given |= {"slots": 1.0, "token_budget": math.inf}
     if isinstance(model, IterationModel):
-        for name in _MODEL:
-            setattr(pool, name, getattr(model, name))
+        # no prompts, nothing apart
+        given |= {f.name: getattr(model, f.name) for f in fields(model)} | {"apart": int(model.apart and not supplied)}
         if model.m == 0.0:  # without one kernel for both there is no walk through it
-            pool.h_m = pool.e_m = 0.0
-        pool.apart = int(model.apart) if not supplied else 0  # no prompts, nothing apart
+            given |= {"h_m": 0.0, "e_m": 0.0}
     else:
         durations = np.array(model, dtype=np.float64)
-        pool.durations, pool.rows = durations.ctypes.data, 1.0
-    prefill, pool.gather = replicas.engine == "prefill", replicas.gather
-    pool.slots, pool.budget = (1.0, math.inf) if prefill else (replicas.slots, replicas.token_budget)
-    pool.blocks = replicas.kv_tokens
-    if replicas.block > 1 and replicas.kv_tokens < math.inf:
-        pool.blocks = replicas.kv_tokens // replicas.block
-    pool.request_s, pool.image_s, pool.wake_s = replicas.request_s, replicas.image_s, replicas.wake_s
-    pool.shared_prefix = replicas.shared_prefix
-    pool.shared_blocks = replicas.shared_prefix // replicas.block
-    pool.block, pool.count, pool.engine = replicas.block, replicas.count, _ENGINES[replicas.engine]
-    pool.one_token, pool.supplied, pool.reserve, pool.floored = prefill, supplied, replicas.reserve, floored
-    pool.candidates, pool.looks, pool.in_turn = rule.candidates or 0, _LOOKS[rule.least], rule.in_turn
-    # what comes back to a prefix does so where prompts are computed
-    pool.one_queue, pool.affinity = rule.one_queue, 0 if supplied else _AFFINITY[rule.affinity]
-    return pool, durations
+        given |= {"durations": durations.ctypes.data, "rows": 1.0}
+    return _Pool(**{name: given[name] for name, *_ in _Pool._fields_ if name in given}), durations
 
 
 def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool, moves: bool) -> _Arrays:
     """The columns that kernel.c fills; what open arrivals leave the same for all rows takes no memory."""
     n, made = requests.size, {}
-    for name, same in _SAME.items():
-        if name in _OF_CLIENTS and not by_clock and not (moves and name in _OF_MOVED):
-            made[name] = same[:n]
-        elif same[0] == 0 or (name in _OF_ALL and not by_clock):
+    for name, fill in _COLUMNS.items():
+        if by_clock or (moves and name in _OF_MOVED):
+            made[name] = np.full(n, fill)
+        elif name in _OF_OPEN:
             # memory that nobody has written yet is no work; open arrivals write a row when it comes
-            made[name] = np.zeros(n, dtype=same.dtype)
+            made[name] = np.zeros(n, fill.dtype)
         else:
-            made[name] = np.empty(n, dtype=same.dtype)
-            made[name].fill(same[0])
+            made[name] = np.broadcast_to(fill, n)
     if not by_clock:
         made["sent_s"] = np.ascontiguousarray(requests.arrival_s)
         made["attempts"] = np.broadcast_to(np.int32(1), n)
@@ -286,7 +217,7 @@ def _answers(requests: Requests, replicas: int, by_clock: bool, gaps: bool, move
 
 def _questions(r: Requests, transfer_s: Floats | None, outages: Sequence[Outage]) -> _Arrays:
     """The columns that kernel.c reads."""
-    made: dict[str, NDArray[Any] | None] = {name: getattr(r, name) for name in Requests.__match_args__}
+    made: dict[str, NDArray[Any] | None] = {f.name: getattr(r, f.name) for f in fields(r)}
     made |= {"transfer_s": transfer_s, "priority": None}
     for name, kind in (("following", np.int32), ("shared_offset", np.int64), ("shared_name", np.int64)):
         if (column := made[name]) is not None:
@@ -306,17 +237,15 @@ def _questions(r: Requests, transfer_s: Floats | None, outages: Sequence[Outage]
 
 def _ask(arrays: _Arrays, clients: Clients, cache: PrefixCache | None, limits: Sequence[Limit]) -> _Ask:
     """The question as kernel.c has it; it points into the arrays."""
-    ask = _Ask(outages=arrays["outage_time"].size, retries=clients.retries, caches=cache is not None)
-    ask.leaves = clients.leave
+    given: dict[str, Any] = {f.name: getattr(clients, f.name) for f in fields(clients)}
+    given |= {f"cache_{f.name}": getattr(cache, f.name) for f in fields(PrefixCache) if cache is not None}
+    given |= {"outages": arrays["outage_time"].size, "caches": cache is not None}
+    for name, many in (("session", "sessions"), ("priority", "classes")):
+        given[many] = int(arrays[name].max()) + 1 if name in arrays else 0
     for name, column in arrays.items():
         if column.strides != (0,):
-            setattr(ask, name, column.__array_interface__["data"][0])
-    for name in ("session", "priority"):
-        setattr(ask, _NUMBERS[name], int(arrays[name].max()) + 1 if name in arrays else 0)
-    for name in ("max_queue", "max_queued_tokens", "timeout_s", "retry_after_s", "in_flight"):
-        setattr(ask, name, getattr(clients, name))
-    for name in PrefixCache.__match_args__ if cache is not None else ():
-        setattr(ask, f"cache_{name}", getattr(cache, name))
+            given[name] = column.__array_interface__["data"][0]
+    ask = _Ask(**given)
     ask.limit_s[:] = ask.late[:] = [math.inf] * len(_METRICS)
     for limit in limits:
         number = _METRICS.index(limit.metric)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.errors import InputError
 from planner.predict.checks import check
 from planner.predict.records import (
     Decoders,
@@ -73,11 +74,46 @@ def overlaid(
     windows_s: Floats,
     kind: int,
 ) -> tuple[Floats, NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]:
-    """Copies of arrivals laid over each other: see :func:`planner.predict.kernel.overlay`."""
-    if not kernel_in_use():
-        from planner.predict.kernel import overlay
+    """Shifted copies of arrivals laid over each other, each turned over at the end of the span, as far as they lie in windows.
 
-        return overlay(times_s, lists, which, shifts_s, span_s, windows_s, kind)
+    Parameters
+    ----------
+    times_s
+        Arrivals in order, in [0, `span_s`) [s], shape (rows,).
+    lists
+        Rows that copies hold, each in order.
+    which
+        The list of each copy, shape (copies,).
+    shifts_s
+        How far each copy is moved, in [0, `span_s`) [s], shape (copies,).
+    span_s
+        The span [s].
+    windows_s
+        Begin and end of each window, which do not overlap, in the order in which they are wanted [s], shape (windows, 2).
+    kind
+        What is drawn by the keys, see :func:`planner.predict.records.keys_of`.
+
+    Returns
+    -------
+    tuple
+        Times, window by window in order, of equal times the first copy's first [s]; their rows; keys of row, copy and kind, all of
+        that shape; how many are in each window.
+
+    Raises
+    ------
+    InputError
+        Times or shifts lie outside the span, or times are not in order.
+
+    Examples
+    --------
+    >>> times, both, shifts = np.array([0.0, 1.0, 3.0]), np.array([0, 0]), np.array([0.0, 2.5])
+    >>> at, row, key, count = overlaid(times, [np.arange(3)], both, shifts, 4.0, np.array([[0.0, 4.0]]), 1)
+    >>> at.tolist(), row.tolist(), count.tolist()
+    ([0.0, 1.0, 1.5, 2.5, 3.0, 3.5], [0, 1, 2, 0, 2, 1], [6])
+    """
+    inside = [bool(np.all((x >= 0.0) & (x < span_s))) for x in (times_s, shifts_s)]
+    if not all(inside) or np.any(np.diff(times_s) < 0.0):
+        raise InputError("times and shifts must lie in [0, span), and times in order")
     found, counts = [], []
     for begin, end in windows_s.tolist():
         pieces = [(np.zeros(0), np.zeros(0, dtype=np.int64), 0)]
@@ -87,9 +123,19 @@ def overlaid(
                 low, high = np.searchsorted(own, [begin - offset, end - offset]).tolist()
                 pieces.append((own[low:high] + offset, lists[k][low:high], copy))
         times, rows, copies = zip(*pieces, strict=True)
-        order = np.argsort(np.concatenate(times), kind="stable")
+        at = np.concatenate(times)
+        order = _in_order(at)
         counts.append(order.size)
         row, copy_of = np.concatenate(rows)[order], np.repeat(copies, [piece.size for piece in times])[order]
-        found.append((np.concatenate(times)[order], row, keys_of(row, copy_of, kind)))
+        found.append((at[order], row, keys_of(row, copy_of, kind)))
     at, row, key = (np.concatenate(column) for column in zip(*found, strict=True))
     return at, row, key, np.array(counts)
+
+
+def _in_order(times_s: Floats) -> NDArray[np.int64]:
+    """Places of times >= 0 in ascending order, equal ones as they stand."""
+    if kernel_in_use():
+        return np.argsort(times_s, kind="stable")
+    from planner.predict.kernel import order
+
+    return order(times_s)

@@ -70,10 +70,6 @@ BUSY_S = 2.0
 BINS = 4096
 """Pieces of the traffic's time by which stretches are chosen."""
 
-BURST_LOAD, BURST_SHARE = 0.35, 0.05
-"""Load at which a fluid tells the busiest episodes of a trace that is replayed whole, and share of the requests whose waits make
-them: of loads from .2 to .9 that at which refused questions took the fewest requests, a sixth of those that the whole took."""
-
 STRETCH = 12_000
 """Requests of a stretch: few long stretches err less than many short ones."""
 
@@ -145,12 +141,6 @@ class Laid:
     def pressed(self, factor: float) -> Laid:
         """The same requests, so many times as fast [1]."""
         return self if factor == 1.0 else replace(self, times_s=self.times_s / factor, span_s=self.span_s / factor)
-
-    def turned(self, turn: int) -> Laid:
-        """The same requests under another draw of the gateway, its own where `turn` is 0."""
-        if turn == 0:
-            return self
-        return replace(self, key=keys_of(self.key.view(np.int64), np.full(self.key.size, turn), KEYS))
 
 
 class FleetTraffic:
@@ -408,30 +398,6 @@ class PoolTraffic:
         found = self.fleet.laid.get(key) or make()
         return self.fleet.keep(self.fleet.laid, key, found, lambda own: own.times_s)
 
-    def busiest(self, laid: Laid, of: tuple[object, ...]) -> Laid | None:
-        """The busiest episodes of requests that were laid out for a rate and a draw `of` the traffic, one after the other; ``None``
-        where they are drawn or nobody comes together, and of stretches, the busiest of which come first."""
-        if not self.recorded or laid.weight is not None:
-            return None
-
-        def made() -> Laid:
-            """The episodes, the busiest first, each begun long after the one before."""
-            times = laid.times_s
-            place = (times / (times[-1] or 1.0) * (BINS - 1)).astype(np.int64)
-            count, work = (np.bincount(place, x, BINS).astype(np.float64) for x in (None, self._work[laid.row]))
-            wait = fluid(work, BURST_LOAD)
-            order, below = by_wait(wait, count)
-            busy = episodes(wait, order[: int(np.searchsorted(below, BURST_SHARE * times.size)) + 1])
-            runs = sorted(_runs(busy), key=lambda run: -float(wait[run[0] : run[1]].max()))
-            parts = [slice(*np.searchsorted(place, run).tolist()) for run in runs] or [slice(0)]
-            apart = float(times[-1]) + APART_S
-            at = np.concatenate([times[own] - times[own][:1] + k * apart for k, own in enumerate(parts)])
-            row, key = (np.concatenate([column[own] for own in parts]) for column in (laid.row, laid.key))
-            return Laid(at, row, key, None, len(parts) * apart, 1, False)
-
-        found = self._kept((self._mark, *of, laid.row.size, laid.span_s, "busiest"), made)
-        return found if found.row.size else None
-
     def repeats(self, rate: float, replicas: int, routing: str) -> int:
         """How often the trace at a rate is repeated to decide, under other draws of the gateway [1]."""
         if not self.recorded or replicas == 1 or find_routing(routing).in_turn:
@@ -440,14 +406,14 @@ class PoolTraffic:
 
     def _repeated(self, laid: Laid, times: int) -> Laid:
         """The same requests several times, one after the other, with other choices of the gateway."""
-        again = np.arange(times)[:, None]
+        again, own = np.arange(times)[:, None], laid.key.view(np.int64)
         at = laid.times_s + again * (float(laid.times_s[-1]) + APART_S)
         weight = None if laid.weight is None else np.tile(laid.weight, times)
         return replace(
             laid,
             times_s=at.ravel(),
             row=np.tile(laid.row, times),
-            key=np.concatenate([laid.turned(k).key for k in range(times)]),
+            key=np.concatenate([laid.key, *(keys_of(own, np.full_like(own, k), KEYS) for k in range(1, times))]),
             weight=weight,
             span_s=times * laid.span_s,
             repeats=times,

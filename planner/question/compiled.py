@@ -17,7 +17,7 @@ from planner.catalog.load import gpu as find_gpu
 from planner.errors import InputError, refuse
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
-from planner.promise import GOODPUT, Promise, Slo
+from planner.promise import GOODPUT, Promise
 from planner.question.options import AT_RANDOM, PlanInputs
 from planner.question.prompts import images_by_category, read_only, with_images
 from planner.question.values import category_shares
@@ -182,11 +182,6 @@ class Promises:
         return tuple(p for p in self.latency if p.scope == "fleet")
 
     @property
-    def slo(self) -> Slo:
-        """As the plan states them."""
-        return Slo(promises=self.latency)
-
-    @property
     def joint(self) -> tuple[Promise, ...]:
         """Promises about several latencies of the same request."""
         return tuple(p for p in self.latency if p.kind == GOODPUT)
@@ -327,10 +322,6 @@ def stated_rate(inputs: PlanInputs, workload: Workload) -> float:
     return rate
 
 
-ANSWERED_S = 1.0
-"""Time of an answer from which the rate of users is first guessed; what their fleet needs for it is found with the fleet [s]."""
-
-
 def population_of(inputs: PlanInputs) -> Population | None:
     """The users of a question, ``None`` where it names a rate.
 
@@ -349,12 +340,12 @@ def population_of(inputs: PlanInputs) -> Population | None:
 
 
 def _rate_of_users(population: Population, workload: Workload) -> float:
-    """About how often users ask, before a fleet is known [1/s]; of sessions, where their answers came at once."""
+    """About how often users ask, before a fleet is known, as if it took a second [1/s]; of sessions, as if answers came at once."""
     sessions = workload.sessions
     if sessions is None:
-        return population.users / (population.think_s + ANSWERED_S)
+        return population.users / (population.think_s + 1.0)
     between = float(np.sum(sessions.gaps_between_s[~sessions.first])) / sessions.count
-    return population.users * sessions.turns / max(between + population.think_s, ANSWERED_S)
+    return population.users * sessions.turns / max(between + population.think_s, 1.0)
 
 
 def rate_of(inputs: PlanInputs, workload: Workload) -> float:
@@ -430,20 +421,6 @@ def _shared_prefix(inputs: PlanInputs, workload: Workload) -> tuple[float, tuple
     refuse(problems)
     shorter = float(workload.weight[workload.input_tokens <= tokens].sum() / workload.weight.sum())
     return float(tokens), (Remark("shared_prefix", {"tokens": tokens, "share": shorter}),)
-
-
-def _with_closed_form(name: str) -> Routing:
-    """The routing of that name.
-
-    Raises
-    ------
-    InputError
-        No closed form knows it.
-    """
-    found = find_routing(name)
-    if found.law is None:
-        raise InputError(f"routing {name}: no latency method knows it", "It can be simulated: fleetopt simulate.")
-    return found
 
 
 def _chance(inputs: PlanInputs, workload: Workload) -> float | Mapping[str, float] | None:
@@ -541,7 +518,7 @@ def compile_question(inputs: PlanInputs, workload: Workload, rate_per_s: float |
         # a user's next request may belong to another pool, which the first one's answers would have to wait for
         inputs=replace(inputs, pools=1) if traffic.sending.population else inputs,
         method=inputs.method,
-        routing=_with_closed_form(routing),
+        routing=find_routing(routing),
         open_routing=open_routing,
         clients=Clients(
             _or_any(inputs.max_queue),

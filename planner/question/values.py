@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import InputError, did_you_mean, refuse
+from planner.machine.hardware import GROUPS
 from planner.promise import GOODPUT, Promise
 from planner.shared.documents import parse_json, printable, read_text
 from planner.shared.paths import at_home
@@ -122,9 +123,6 @@ def span_of(measured: Mapping[str, Any]) -> tuple[float, float, float]:
 
 MOST = 10**12
 """No count of tokens, requests or GPUs is larger: twenty million times it are whole numbers of 64 bits yet."""
-
-ALL_TP = (1, 2, 4, 8, 16, 32, 64)
-"""Sizes of tensor-parallel groups tried by ``tp: all``, as far as the node and the model allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +269,7 @@ def _whole_list(parse: Callable[[Any, str], float]) -> Callable[[Any, str], tupl
 def _tp_sizes(value: Any, name: str) -> tuple[int, ...]:
     """``"all"``, ``"1,2,4"`` or one size as sizes of tensor-parallel groups."""
     if isinstance(value, (str, list, tuple)) and value in ("all", ["all"], ("all",)):
-        return ALL_TP
+        return GROUPS
     try:
         return _whole_list(parse_number)(value, "tp")
     except InputError as error:

@@ -15,7 +15,7 @@ GAP = "  "
 """Between columns."""
 
 NARROWEST = 16
-"""A column of words is never folded to less than this."""
+"""A column of words is never folded to less than this, nor a page."""
 
 LONGEST_WORD = 48
 """Words longer than this, addresses mostly, are broken where a page has no room for them."""

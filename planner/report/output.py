@@ -20,11 +20,11 @@ WORDS = {
     "choices": ("Choices", "Difference", "InfeasibleError", "Sweep"),
     "standing": ("BatchRoom", "Capacity", "Evaluation"),
     "money": ("Costs", "Growth", "Schedule", "ServicesPlan", "TieredPlan"),
-    "scheduler": ("Batching", "Stability", "WaitSettings"),
     "measured": (
-        *("CalibrationSet", "Comparison", "CompressionMeasurement", "Reproduction", "Verification", "WorkloadSummary"),
+        "Batching", "CalibrationSet", "Comparison", "CompressionMeasurement", "Reproduction", "Stability", "Verification",
+        "WaitSettings", "WorkloadSummary",
     ),
-}
+}  # fmt: skip
 """Module of ``planner/report/text`` -> classes of results that it has words for."""
 
 

@@ -15,7 +15,7 @@ from planner.plans import HOURS_PER_MONTH, Plan
 from planner.promise import GOODPUT
 from planner.report import PICTURES
 from planner.report.blocks import Table, label, rows_table
-from planner.report.svg import Bars, Chart, Line, Lines, document, rastered
+from planner.report.svg import WIDTH, Bars, Chart, Line, Lines, document, rastered
 from planner.shared.writing import write_text
 from planner.units import as_number, format_count, format_duration, format_percent, format_share, format_usd
 
@@ -321,9 +321,10 @@ def _of_workload(result: Any) -> list[Chart]:
     """Distribution functions of the lengths, and the rate by hour where it is known."""
     workload = result.workload
     drawn = []
+    # no more steps than a drawing is wide
     for of, style in (("input", "a"), ("output", "b"), ("total", "c")):
         values, cumulative = workload.sorted_column(of)
-        places = sorted({round(k * (len(values) - 1) / MOST_STEPS) for k in range(MOST_STEPS + 1)})
+        places = sorted({round(k * (len(values) - 1) / WIDTH) for k in range(WIDTH + 1)})
         drawn.append(Line(of, [(max(float(values[k]), 1.0), float(cumulative[k])) for k in places], style, steps=True))
     title = f"{workload.name}: share of requests up to a length"
     charts: list[Chart] = [Lines(title, drawn, "tokens", "share", format_count, _percent, log_x=True)]
@@ -332,10 +333,6 @@ def _of_workload(result: Any) -> list[Chart]:
         drawn, named = [Line("rate over its mean", points, steps=True)], ("hour", "rate over its mean")
         charts.append(Lines("Arrivals by hour", drawn, *named, format_count, format_count))
     return charts
-
-
-MOST_STEPS = 400
-"""Steps drawn of a distribution function."""
 
 
 def _of_costs(result: Any) -> list[Chart]:

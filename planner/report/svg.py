@@ -142,7 +142,7 @@ def ticks(low: float, high: float, log: bool = False, whole: bool = False) -> li
 
 
 WIDTH, HEIGHT = 640, 280
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 44
+LEFT, MARGIN, BOTTOM = 64, 16, 44
 ROW = 34
 
 LETTER = 7.0
@@ -233,7 +233,7 @@ def height_of(chart: Chart) -> int:
     """Of a picture; many names beside points need room."""
     if isinstance(chart, Lines):
         return HEIGHT * (2 if len(chart.drawn) - len(chart.legend) > 8 else 1)
-    return TOP + ROW * len(chart.rows) + BOTTOM
+    return MARGIN + ROW * len(chart.rows) + BOTTOM
 
 
 def _lines(chart: Lines) -> list[str]:
@@ -245,15 +245,17 @@ def _lines(chart: Lines) -> list[str]:
     xs = [x for points in shown for x, _ in points] + [x for x, _ in chart.marks]
     ys = [y for points in shown for _, y in points]
     low, high = (min(ys), max(ys)) if ys else (0.5, 1.0)
-    along = _Axis(min(xs, default=0.0), max(xs, default=1.0), LEFT, WIDTH - RIGHT, log_x)
-    up = _Axis(low / 1.2 if log_y else min(0.0, low), high * (1.2 if log_y else 1.08) or 1.0, tall - BOTTOM, TOP, log_y)
+    along = _Axis(min(xs, default=0.0), max(xs, default=1.0), LEFT, WIDTH - MARGIN, log_x)
+    up = _Axis(
+        low / 1.2 if log_y else min(0.0, low), high * (1.2 if log_y else 1.08) or 1.0, tall - BOTTOM, MARGIN, log_y
+    )
     parts = [_frame(along, up, chart)]
     for k, (x, name) in enumerate(chart.marks):
         at = along.at(x)
-        anchor = "end" if at > WIDTH - RIGHT - 10 - LETTER * len(name) else "start"
-        parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{tall - BOTTOM}"/>')
+        anchor = "end" if at > WIDTH - MARGIN - 10 - LETTER * len(name) else "start"
+        parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{MARGIN}" y2="{tall - BOTTOM}"/>')
         # names of marks close to each other stand below each other
-        parts.append(_text(at + (-5 if anchor == "end" else 5), TOP - 6 + 16 * k, name, anchor))
+        parts.append(_text(at + (-5 if anchor == "end" else 5), MARGIN - 6 + 16 * k, name, anchor))
     # no name covers a point
     spots = [(along.at(x), up.at(y)) for points in shown for x, y in points]
     taken = [(px - 4.0, px + 4.0, py + 4.0) for px, py in spots]
@@ -288,7 +290,7 @@ def _beside(x: float, y: float, name: str, tall: int, taken: list[tuple[float, f
     ]
 
     def free(left: float, at: float) -> bool:
-        fits = left >= LEFT and left + wide <= WIDTH - 2.0 and TOP + 8.0 <= at <= tall - BOTTOM
+        fits = left >= LEFT and left + wide <= WIDTH - 2.0 and MARGIN + 8.0 <= at <= tall - BOTTOM
         return fits and all(left > r or left + wide < l or abs(at - h) >= 12.0 for l, r, h in taken)
 
     if (found := next((place for place in places if free(*place)), None)) is None:
@@ -306,12 +308,12 @@ def _bars(chart: Bars) -> list[str]:
     low_end = min(values)
     # the longest name fits, as far as that leaves room for the bars
     left = min(max(250.0, 16.0 + LETTER * max((len(name) for name, _, _ in rows), default=0)), 0.6 * WIDTH)
-    across = _Axis(low_end * 0.98 if low_end > 0.0 else low_end, max(values) * 1.02, left, WIDTH - RIGHT - 10.0, False)
+    across = _Axis(low_end * 0.98 if low_end > 0.0 else low_end, max(values) * 1.02, left, WIDTH - MARGIN - 10.0, False)
     height, total = ROW, height_of(chart)
     at = across.at(middle)
     parts = []
     for k, (name, low, high) in enumerate(rows):
-        top = TOP + k * height
+        top = MARGIN + k * height
         parts.append(_text(left - 6, top + 18, name, "end"))
         for value, style in ((low, "b"), (high, "c")):
             if value is None:
@@ -320,7 +322,7 @@ def _bars(chart: Bars) -> list[str]:
             told = f"{name}: {text(value)}"
             place = f'x="{x:.1f}" y="{top + 5}" width="{max(width, 1.5):.1f}" height="20"'
             parts.append(f'<rect class="{style}" {place}><title>{escape(told)}</title></rect>')
-    parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{total - BOTTOM}"/>')
+    parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{MARGIN}" y2="{total - BOTTOM}"/>')
     places = across.ticks()
     # numbers that would run into each other are left out, every second or third stays
     room = (across.end - across.start) / max(len(places), 1)
@@ -334,16 +336,16 @@ def _bars(chart: Bars) -> list[str]:
 def _frame(along: _Axis, up: _Axis, chart: Lines) -> str:
     """Axes with their numbers and names."""
     tall = height_of(chart)
-    parts = [f'<path class="axis" d="M{LEFT},{TOP}V{tall - BOTTOM}H{WIDTH - RIGHT}"/>']
+    parts = [f'<path class="axis" d="M{LEFT},{MARGIN}V{tall - BOTTOM}H{WIDTH - MARGIN}"/>']
     for value in along.ticks():
         half = 0.5 * LETTER * len(chart.x_text(value))
         parts.append(_text(min(along.at(value), WIDTH - half), tall - BOTTOM + 16, chart.x_text(value), "middle"))
     for value in up.ticks(chart.whole):
         y = up.at(value)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - MARGIN}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(_text(LEFT - 6, y + 4, chart.y_text(value), "end"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, tall - 8, chart.x_name, "middle"))
-    parts.append(_text(LEFT, TOP - 6, chart.y_name, "start"))
+    parts.append(_text((LEFT + WIDTH - MARGIN) / 2, tall - 8, chart.x_name, "middle"))
+    parts.append(_text(LEFT, MARGIN - 6, chart.y_name, "start"))
     return "".join(parts)
 
 

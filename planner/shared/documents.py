@@ -165,14 +165,14 @@ class Rows:
             raise InputError(f"{self._source}:{self._rows.line_num}: not a row of cells ({error})") from None
 
 
-def rows_by_column(text: str, source: str) -> csv.DictReader[str]:
+def rows_by_column(lines: Iterable[str], source: str, delimiter: str = ",") -> csv.DictReader[str]:
     """Rows of a table with a header, each by the names of its columns; see :class:`Rows`.
 
-    >>> [row["b"] for row in rows_by_column("a,b\\n1,2", "mine.csv")]
+    >>> [row["b"] for row in rows_by_column(["a,b", "1,2"], "mine.csv")]
     ['2']
     """
     found: csv.DictReader[str] = csv.DictReader(())
-    found.reader = Rows(text.splitlines(), source)  # type: ignore[assignment]
+    found.reader = Rows(lines, source, delimiter)  # type: ignore[assignment]
     return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import InfeasibleError, InputError
 from planner.plans import Alternative, LatencyValue, Plan, PoolPlan, SavedPool, SearchReport, Sized, Sureness
 from planner.predict.methods import find_method
 from planner.predict.methods.base import same_band
+from planner.promise import Slo
 from planner.question.compiled import CompiledQuestion, Words, compile_question
 from planner.question.options import PlanInputs
 from planner.routing import find_routing
@@ -120,28 +121,38 @@ def _solved(question: CompiledQuestion) -> Solved:
     if question.shape in names:
         bare = _without_host_memory(question)
         return _of_shape(question) if bare is None else _cheaper_of(question, bare)
-    solved: dict[str, Solved] = {}
-    failed: dict[str, InfeasibleError | InputError] = {}
-    for name in names:
-        try:
-            solved[name] = _solved(replace(question, shape=name))
-        except (InfeasibleError, InputError) as error:
-            failed[name] = error
+    found = {name: _attempted(_solved, replace(question, shape=name), (InfeasibleError, InputError)) for name in names}
+    solved = {name: one for name, one in found.items() if isinstance(one, Solved)}
     if not solved:
-        raise next(iter(failed.values()))
-    costs = {name: found.fleet.cost_usd_per_hour for name, found in solved.items()}
+        raise next(one for one in found.values() if not isinstance(one, Solved))
+    costs = {name: one.fleet.cost_usd_per_hour for name, one in solved.items()}
     best = min(costs, key=costs.__getitem__)
     chosen, others = solved[best], dict[str, Solved | str]()
-    for name in names:
-        if name in failed:
-            others[name] = reason = str(failed[name]).splitlines()[0]
+    for name, one in found.items():
+        if not isinstance(one, Solved):
+            others[name] = reason = str(one).splitlines()[0]
             chosen = chosen.noted(Remark("other_shape_fails", {"shape": name, "reason": reason}))
         elif name != best:
-            others[name], cost = solved[name], costs[name]
+            others[name], cost = one, costs[name]
             saved = 1.0 - costs[best] / cost if cost > 0.0 else 0.0
             values = {"best": best, "best_usd_per_hour": costs[best], "shape": name, "usd_per_hour": cost}
             chosen = chosen.noted(Remark("other_shape", {**values, "saved": saved}))
     return replace(chosen, others=others)
+
+
+Refused = InfeasibleError | InputError
+
+
+def _attempted(
+    solve: Callable[[CompiledQuestion], Solved],
+    question: CompiledQuestion,
+    but: tuple[type[Refused], ...] = (InfeasibleError,),
+) -> Solved | Refused:
+    """What is found, or why there is no fleet."""
+    try:
+        return solve(question)
+    except but as error:
+        return error
 
 
 def _of_users(question: CompiledQuestion) -> CompiledQuestion:
@@ -175,30 +186,25 @@ def _of_shape(question: CompiledQuestion) -> Solved:
 
 def _cheaper_of(question: CompiledQuestion, bare: CompiledQuestion) -> Solved:
     """The fleet with host memory for what GPUs drop, or the one without where fetching prompts back takes longer than it saves."""
-    without: Solved | InfeasibleError
-    try:
-        without = _of_shape(bare)
-    except InfeasibleError as error:
-        without = error
-    gib = question.inputs.offload + question.inputs.offload_disk
-    try:
-        chosen = _of_shape(question)
-    except InfeasibleError:
-        if isinstance(without, InfeasibleError):
-            raise
-        return without.noted(Remark("host_memory_fails", {"gib": gib}))
-    own = chosen.fleet.cost_usd_per_hour
-    if isinstance(without, InfeasibleError) or without.fleet.cost_usd_per_hour >= own * (1.0 - 1e-9):
+    without, chosen = _attempted(_of_shape, bare), _attempted(_of_shape, question)
+    if not isinstance(without, Solved):
+        if isinstance(chosen, Solved):
+            return chosen
+        raise chosen
+    gib = {"gib": question.inputs.offload + question.inputs.offload_disk}
+    if not isinstance(chosen, Solved):
+        return without.noted(Remark("host_memory_fails", gib))
+    own, bare_usd = (found.fleet.cost_usd_per_hour for found in (chosen, without))
+    if bare_usd >= own * (1.0 - 1e-9):
         return chosen
-    costs = {"with_usd_per_hour": own, "usd_per_hour": without.fleet.cost_usd_per_hour}
-    return without.noted(Remark("host_memory_loses", {"gib": gib, **costs}))
+    return without.noted(Remark("host_memory_loses", {**gib, "with_usd_per_hour": own, "usd_per_hour": bare_usd}))
 
 
 def _cheapest_routing(question: CompiledQuestion) -> Solved:
     """What is found under the routing with which sessions cost least; the others are searched only if they hold at its size."""
     solved: dict[str, Solved] = {}
     costs: dict[str, float] = {}
-    errors: list[InfeasibleError] = []
+    errors: list[Refused] = []
     failing: list[str] = []
     sessions = question.traffic.sessions
     for name in ("sticky", *(("prefix",) if sessions and sessions.shared else ()), "random", "least"):
@@ -209,14 +215,13 @@ def _cheapest_routing(question: CompiledQuestion) -> Solved:
         if fleet is not None and not routed.routing.affinity and not fleet.routed(routed).holds(fleet.rate):
             failing.append(name)
             continue
-        try:
-            solved[name] = _of_shape(routed)
-        except InfeasibleError as error:
-            errors.append(error)
-            if error.idle:
-                break
+        found = _attempted(_of_shape, routed)
+        if isinstance(found, Solved):
+            solved[name], costs[name] = found, found.fleet.cost_usd_per_hour
             continue
-        costs[name] = solved[name].fleet.cost_usd_per_hour
+        errors.append(found)
+        if isinstance(found, InfeasibleError) and found.idle:
+            break
     if not solved:
         raise errors[0]
     best = min(costs, key=costs.__getitem__)
@@ -235,7 +240,7 @@ def assemble(question: CompiledQuestion, solved: Solved, shape: str) -> Plan:
         baseline=None if solved.baseline is None else pool_plans(solved.baseline),
         inputs=question.asked,
         workload=workload_summary(traffic.workload),
-        slo=question.promises.slo,
+        slo=Slo(promises=question.promises.latency),
         arrival_rate_per_s=traffic.rate_per_s,
         method=question.method,
         search=solved.search,

@@ -100,10 +100,6 @@ class Fleet:
         """
         raise NotImplementedError
 
-    def slowed(self, deviations: float, draw: int | None = None) -> Fleet:
-        """The same fleet with iteration times longer by so many standard deviations of their error, at a draw of its traffic."""
-        raise NotImplementedError
-
     def keeps(self, rate_per_s: float) -> bool:
         """Whether the fleet as it stands keeps its latency promises at a rate [1/s]; replays end as soon as one is broken."""
         raise NotImplementedError
@@ -152,10 +148,6 @@ class Fleet:
     def assumptions(self) -> Iterator[Remark]:
         """What was assumed, beyond engines, prices and arrivals."""
         yield from ()
-
-    def grown(self, growth: str) -> Fleet | None:
-        """The same engines where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where alike."""
-        return None
 
     def in_closed_form(self) -> Remark | None:
         """How many replicas a formula would buy; ``None`` where there is none for this shape."""
@@ -233,10 +225,20 @@ class Fleet:
         )
 
     def sized(self, pools: Sequence[Pool]) -> Self:
-        """The same fleet with its pools of other sizes."""
+        """The same fleet with its pools of other sizes or models."""
         other = copy(self)
         other.pools = [*pools]
         return other
+
+    def slowed(self, deviations: float, draw: int | None = None) -> Self:
+        """The same fleet with iteration times longer by so many standard deviations of their error, at a draw of its traffic."""
+        slow = [math.exp(deviations * margin.sd) for margin in self.margins(0.5)]
+        return self.sized([replace(p, model=p.model.under(s, draw)) for p, s in zip(self.pools, slow, strict=True)])
+
+    def grown(self, growth: str) -> Self | None:
+        """The same engines where traffic beyond the trace's own is more ``users`` or more ``use``; ``None`` where alike."""
+        pools = [replace(pool, model=model) for pool in self.pools if (model := pool.model.grown(growth)) is not None]
+        return self.sized(pools) if len(pools) == len(self.pools) else None
 
     def resized(self, counts: Sequence[int]) -> Self:
         """The same fleet with other numbers of replicas that serve."""

@@ -20,20 +20,19 @@ from planner.predict.replica import EngineOption, ReplicaSetup, set_up
 from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises, Traffic
+from planner.question.values import MOST
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
 from planner.size.margin import MEDIAN, Margin
 from planner.units import GIB
 from planner.workload.pools import PoolLaw
 
-MAX_REPLICAS = 10**10
-"""A pool beyond this is taken for impossible: no order of magnitude of hardware remains."""
-
 MOST_IDLE = 1000
-"""So is one of this many times the replicas that its load alone takes: only replicas that do next to nothing keep the promise."""
+"""A pool of this many times the replicas that its load alone takes is taken for impossible: only replicas that do next to nothing
+keep the promise."""
 
-FLAT, USUAL, STEEP = 0.25, 1.5, 4.0
-"""How fast the logarithm of a tail latency falls with that of the replicas near its limit: at least, mostly, at most [1]."""
+USUAL = 1.5
+"""How fast the logarithm of a tail latency falls with that of the replicas near its limit, where nothing is known yet [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,15 +294,15 @@ def smallest_pool(
     return number, prediction, why
 
 
-def _question(model: PoolModel, slow: PoolModel, rate: float, promises: Promises) -> Callable[..., bool]:
+def _question(model: PoolModel, slow: PoolModel, rate_per_s: float, promises: Promises) -> Callable[..., bool]:
     """Whether so many replicas keep the promises at iteration times of `slow`, and the cap at their own; told once."""
     asked: dict[tuple[int, bool], bool] = {}
 
     def keeps(n: int, sure: bool = False) -> bool:
         if (n, sure) not in asked:
-            kept = slow.keeps(rate, n, promises.latency, sure)
+            kept = slow.keeps(rate_per_s, n, promises.latency, sure)
             # what caches find, and so the capacity, is known once it was asked
-            within = rate <= promises.utilization_cap * n * model.capacity_at(n) * (1.0 + 1e-12)
+            within = rate_per_s <= promises.utilization_cap * n * model.capacity_at(n) * (1.0 + 1e-12)
             asked[n, sure] = kept and within
         return asked[n, sure]
 
@@ -336,7 +335,7 @@ def unsure(found: Shortfall, model: PoolModel, slow: PoolModel, levels: tuple[fl
 
 def _bracketed(
     model: PoolModel,
-    rate: float,
+    rate_per_s: float,
     latency: Sequence[Promise],
     levels: tuple[float, ...],
     floor: int,
@@ -345,7 +344,7 @@ def _bracketed(
 ) -> int | Shortfall:
     """The smallest number that keeps the promises by what `keeps` says, from `start` on; at least `floor`."""
     low, high, n, rise = floor - 1, 0, start, 0.1
-    beyond = min(MOST_IDLE * floor, MAX_REPLICAS)
+    beyond = min(MOST_IDLE * floor, MOST)
     while not high:
         if keeps(n):
             high = n
@@ -357,11 +356,11 @@ def _bracketed(
             # what idle replicas nearly break is asked at the end of the range first: fewer break it where those do
             n = n if keeps(beyond) else beyond
         if n >= beyond:
-            found = model.look(rate, n, levels)
+            found = model.look(rate_per_s, n, levels)
             worst = max(latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s)
             return Shortfall(worst, found.value(worst.metric, worst.quantile))
         low, n, rise = n, min(n + max(math.ceil(rise * n), 1), beyond), 2.0 * rise
-    step, steep, over, halved = 1, USUAL, math.nan if high - low <= 1 else model.excess(rate, high, latency), True
+    step, steep, over, halved = 1, USUAL, math.nan if high - low <= 1 else model.excess(rate_per_s, high, latency), True
     while high - low > 1:
         width, middle = high - low, (low + high) // 2
         if not math.isnan(over) and (halved or low < floor):
@@ -371,8 +370,8 @@ def _bracketed(
             # from a start that does, down in growing steps until one does not
             n = middle if low >= floor else max(high - step, middle)
         if keeps(n):
-            now = math.nan if n - low <= 1 else model.excess(rate, n, latency)
-            steep = min(max((now - over) / math.log(high / n), FLAT), STEEP) if now > over else steep
+            now = math.nan if n - low <= 1 else model.excess(rate_per_s, n, latency)
+            steep = (now - over) / math.log(high / n) if now > over else steep
             high, step, over = n, 2 * step, now
         else:
             low, step = n, 1
@@ -399,29 +398,29 @@ def _decided(number: int, floor: int, keeps: Callable[[int, bool], bool]) -> int
 
 
 def _missed_by(
-    model: PoolModel, rate: float, replicas: int, promises: Promises, levels: tuple[float, ...], quick: bool
+    model: PoolModel, rate_per_s: float, replicas: int, promises: Promises, levels: tuple[float, ...], quick: bool
 ) -> str:
     """The promise that so many replicas miss by most."""
     if quick or len(promises.latency) == 1:
         return promises.latency[0].label
-    found = model.look(rate, replicas, levels)
+    found = model.look(rate_per_s, replicas, levels)
     return max(promises.latency, key=lambda p: found.value(p.metric, p.quantile) / p.limit_s).label
 
 
-def _by_cap(model: PoolModel, rate: float, promises: Promises, about: int) -> int:
+def _by_cap(model: PoolModel, rate_per_s: float, promises: Promises, about: int) -> int:
     """Fewest replicas within the utilization cap; `about` so many are thought of."""
-    by_cap = _enough(rate, promises, model.capacity_at(about))
-    while by_cap > 1 and rate <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
+    by_cap = _enough(rate_per_s, promises, model.capacity_at(about))
+    while by_cap > 1 and rate_per_s <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
         by_cap -= 1
-    while rate > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
+    while rate_per_s > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
         # only caches make capacities differ, and more replicas find more: no step over those in between
         by_cap += 1
     return by_cap
 
 
-def _enough(rate: float, promises: Promises, capacity_per_s: float) -> int:
+def _enough(rate_per_s: float, promises: Promises, capacity_per_s: float) -> int:
     """Replicas of that capacity within the utilization cap."""
-    fewest = 1.0 if math.isinf(capacity_per_s) else rate / (promises.utilization_cap * capacity_per_s)
+    fewest = 1.0 if math.isinf(capacity_per_s) else rate_per_s / (promises.utilization_cap * capacity_per_s)
     # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
     return max(1, math.ceil(fewest * (1.0 - 1e-12)))
 
@@ -458,6 +457,17 @@ def gpus_by_type(pools: Sequence[Pool]) -> dict[str, int]:
     for pool in pools:
         used[pool.option.gpu.name] = used.get(pool.option.gpu.name, 0) + pool.gpus
     return used
+
+
+def pool_keeps(pool: Pool, rate_per_s: float, promises: Promises, slow: float = 1.0, sure: bool = False) -> bool:
+    """Whether a pool keeps promises and utilization cap at a rate of its own [1/s], its iterations `slow` times as long [1].
+
+    All requests decide where it is to be `sure`.
+    """
+    n = pool.replicas
+    if rate_per_s > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
+        return False
+    return not promises.latency or pool.model.under(slow).keeps(rate_per_s, n, promises.latency, sure)
 
 
 def power_w(pools: Sequence[Pool]) -> float:

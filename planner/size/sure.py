@@ -24,7 +24,7 @@ TOLERANCE = 0.1
 FAR = 4.0
 """No critical speed is looked for beyond so many standard deviations: tails of the errors are not known."""
 
-LOW, MEDIAN, HIGH = 0.1, 0.5, 0.9
+CHANCES = (0.1, 0.5, 0.9)
 """Chances of which the range of replicas is told."""
 
 DRAWS, MORE_DRAWS, WELL_KNOWN = 4, 8, 0.1
@@ -195,15 +195,14 @@ def sureness_of(fleet: Fleet) -> Sureness | None:
 
     # what one pool takes of a promise of the fleet hangs on the others: none is sized but what was asked
     sizes: dict[float, list[int] | None] = {}
-    for level in (LOW, MEDIAN, HIGH):
+    for level in CHANCES:
         sizes[level] = own if level == asked or fleet.promises.of_fleet else near(level)
     steps = {}
     for told in _steps(own, [s for s in sizes.values() if s is not None]):
         z = middle if told == own else errors.critical(told, middle + _moved(own, told) / errors.sd)
         steps[tuple(told)] = _sized(fleet, told, errors.chance(z))
-    median, low, high = (
-        Sized(level, None) if (counts := sizes[level]) is None else steps[tuple(counts)]
-        for level in (MEDIAN, LOW, HIGH)
+    low, median, high = (
+        Sized(level, None) if (counts := sizes[level]) is None else steps[tuple(counts)] for level in CHANCES
     )
     return Sureness(
         confidence=asked,

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.errors import refuse
 from planner.shared.record import Record
-from planner.units import DAY_S, HOUR_S, LEAST, MOST, MOST_RATE, MOST_SECONDS
+from planner.units import DAY_S, HOUR_S, HOURS_PER_DAY, HOURS_PER_WEEK, LEAST, MOST, MOST_RATE, MOST_SECONDS, WEEK_S
 from planner.workload.trace import Floats, Ints
 
 if TYPE_CHECKING:
@@ -79,8 +79,10 @@ class Arrivals(Record):
                 problems.append(
                     f"dispersion must be positive windows with finite values >= 0, got {window!r}={index!r}"
                 )
-        if len(self.hourly_profile) not in (0, 24, 168):
-            problems.append(f"hourly_profile needs 24 or 168 values, got {len(self.hourly_profile)}")
+        if len(self.hourly_profile) not in (0, HOURS_PER_DAY, HOURS_PER_WEEK):
+            problems.append(
+                f"hourly_profile needs {HOURS_PER_DAY} or {HOURS_PER_WEEK} values, got {len(self.hourly_profile)}"
+            )
         if any(not 0.0 <= x <= MOST for x in self.hourly_profile):
             problems.append("hourly_profile must be finite and not negative")
         refuse(problems)
@@ -297,9 +299,9 @@ def _profile(times: Floats, absolute: bool) -> tuple[float, ...]:
     span = float(times[-1] - times[0])
     if span < DAY_S - UNSEEN_S:
         return ()
-    hours = 168 if span >= 7 * DAY_S - UNSEEN_S else 24
+    hours = HOURS_PER_WEEK if span >= WEEK_S - UNSEEN_S else HOURS_PER_DAY
     # 1970-01-01 was a Thursday; Monday 00:00 is the origin of the hour of week. Relative clocks start at hour 0.
-    origin = float(times[0]) if not absolute else 0.0 if hours == 24 else -3 * DAY_S
+    origin = float(times[0]) if not absolute else 0.0 if hours == HOURS_PER_DAY else -3 * DAY_S
     start = times[0] - origin
     begun, hour = _windows(times, origin, HOUR_S)
     counts = np.bincount(hour.astype(np.int64) % hours, np.diff(begun, append=times.size), minlength=hours)
@@ -402,10 +404,7 @@ def arrivals_from_counts(seconds: ArrayLike, counts: ArrayLike) -> Arrivals:
 
 def _by_windows(elapsed: Floats, counts: Floats, span_s: float) -> tuple[tuple[tuple[float, float], ...], float | None]:
     """Dispersion over every window that fits often enough, and the busiest minute over the mean one [1]."""
-    dispersion = []
-    for width in DISPERSION_WINDOWS_S:
-        found = count_dispersion(elapsed, counts, width, span_s)
-        if found is not None and found[2] >= _MIN_WINDOWS:
-            dispersion.append((width, found[0]))
-    peak = count_dispersion(elapsed, counts, SCV_WINDOW_S, span_s)
-    return tuple(dispersion), None if peak is None else peak[1]
+    found = {width: count_dispersion(elapsed, counts, width, span_s) for width in DISPERSION_WINDOWS_S}
+    dispersion = tuple((width, one[0]) for width, one in found.items() if one is not None and one[2] >= _MIN_WINDOWS)
+    minute = found[SCV_WINDOW_S]
+    return dispersion, None if minute is None else minute[1]

@@ -56,13 +56,12 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
         import duckdb
     except ImportError:
         return None
-    head = source.head
     plain = {
-        "csv": not head.text.lstrip("\ufeff").startswith("#"),
-        "jsonl": isinstance(head.record, dict),
+        "csv": not source.text.lstrip("\ufeff").startswith("#"),
+        "jsonl": isinstance(source.record, dict),
         "parquet": True,
     }
-    if form.layout is None or not plain.get(head.kind, False):
+    if form.layout is None or not plain.get(source.kind, False):
         return None
     with duckdb.connect(config={"threads": cores(), "memory_limit": "300MB"}) as engine:
         try:
@@ -80,16 +79,16 @@ class _Table:
     """A file as DuckDB sees it: where it is read from, and an SQL expression for each of its fields."""
 
     def __init__(self, engine: Any, source: Source) -> None:
-        head, self._scan = source.head, quoted(str(source.path), "'")
-        self.first = head.record if head.kind == "jsonl" else None
+        self._scan = quoted(str(source.path), "'")
+        self.first = source.record if source.kind == "jsonl" else None
         self._read: dict[str, str] = {}  # of JSON lines: columns of the relation, with the type they are read as
         described = []
         if self.first is None:
             options = (
-                f", header=true, all_varchar=true, delim={quoted(head.delimiter, chr(39))}, quote='\"', escape='\"', "
+                f", header=true, all_varchar=true, delim={quoted(source.delimiter, chr(39))}, quote='\"', escape='\"', "
                 "null_padding=false, strict_mode=true, sample_size=1"
             )
-            self._scan = f"read_{head.kind}({self._scan}{options if head.kind == 'csv' else ''})"
+            self._scan = f"read_{source.kind}({self._scan}{options if source.kind == 'csv' else ''})"
             described = engine.execute(f"DESCRIBE SELECT * FROM {self._scan}").fetchall()
         self._columns = {normal_name(row[0]): (row[0], row[1]) for row in described}
         self.twice = len(self._columns) != len(described)
@@ -220,7 +219,10 @@ def _with_labels(
         if len(found) > MOST_CATEGORIES:
             return [], []
         names = [r[0] for r in found]
-        arrays = _arrays(engine, [*columns, _numbered(text, names)], relation)
+        # of each row the place of its label among these, -1 where it is none of them
+        among = ", ".join(quoted(name, "'") for name in names)
+        place = f"CAST(coalesce(list_position([{among}], {text}), 0) - 1 AS INTEGER)" if names else "-1"
+        arrays = _arrays(engine, [*columns, place], relation)
         if not arrays or not arrays[-1].size or arrays[-1].min() >= 0:
             break
     return names, arrays
@@ -250,12 +252,6 @@ def _number(column: _Field) -> str:
 def _difference(total: _Field, part: _Field) -> _Field:
     """The rest of a total as a column."""
     return f"({_number(total)} - {_number(part)})", "DOUBLE", total[2]
-
-
-def _numbered(text: str, names: Sequence[str]) -> str:
-    """The place of a row's label, trimmed in `text`, among these names; -1 where it is none of them."""
-    among = ", ".join(quoted(name, "'") for name in names)
-    return f"CAST(coalesce(list_position([{among}], {text}), 0) - 1 AS INTEGER)" if names else "-1"
 
 
 def _seconds(clock: Clock, expression: str, kind: str, first: Any) -> str | None:

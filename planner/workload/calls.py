@@ -160,7 +160,10 @@ class CallColumns:
         else:
             return None
         if times_s is None:
-            times_s = _assumed_times(session)
+            # at exponential gaps, in the order of the file
+            gaps = np.random.Generator(np.random.PCG64(0)).exponential(ASSUMED_GAP_S, requests)
+            times_s = np.empty(requests)
+            times_s[np.argsort(session, kind="stable")] = np.cumsum(gaps)
             notes.append(f"no times: the calls of a session are taken to come {ASSUMED_GAP_S:g} s apart on average")
         if unknown := int(np.isnan(cached).sum()):
             calls = "a call" if unknown == cached.size else f"of {unknown:,} calls that do not say it, each"
@@ -173,7 +176,9 @@ class CallColumns:
 
         What many go on from is shared, what few do is a session.
         """
-        block = _block_tokens(inputs, self.blocks)
+        # tokens of a block: the least power of two with which the blocks hold the prompts
+        longest = max(float(inputs[row]) / len(found) for row, found in self.blocks.items())
+        block = float(2 ** max(math.ceil(math.log2(max(longest, 1.0)) - 1e-9), 0))
         order = np.arange(inputs.size) if times_s is None else np.argsort(times_s, kind="stable")
         children: dict[tuple[int, Any], int] = {}
         branches = [0]  # different ways on from each prefix
@@ -206,21 +211,6 @@ class CallColumns:
             session[row] = own[0] if own else -1 - row
         levels = tuple(SharedPrefix(g, t) for g, t in zip(group, tokens, strict=True) if (g >= 0).any())
         return session, np.minimum(matched * block, inputs), levels, block
-
-
-def _assumed_times(session: Ints) -> Floats:
-    """Times at exponential gaps, in the order of the file [s]."""
-    gaps = np.random.Generator(np.random.PCG64(0)).exponential(ASSUMED_GAP_S, session.size)
-    order = np.argsort(session, kind="stable")
-    times = np.empty(session.size)
-    times[order] = np.cumsum(gaps)
-    return times
-
-
-def _block_tokens(inputs: Floats, blocks: Mapping[int, Sequence[Any]]) -> float:
-    """Tokens of a block: the least power of two with which the blocks hold the prompts."""
-    longest = max(float(inputs[row]) / len(found) for row, found in blocks.items())
-    return float(2 ** max(math.ceil(math.log2(max(longest, 1.0)) - 1e-9), 0))
 
 
 def _left_out(count: int, of: int, what: str) -> list[str]:

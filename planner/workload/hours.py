@@ -9,14 +9,11 @@ from pathlib import Path
 from planner.errors import InputError, refuse, unknown
 from planner.shared.documents import Rows, read_text
 from planner.shared.paths import at_home
-from planner.units import as_number, is_measurable
+from planner.units import HOURS_PER_DAY, HOURS_PER_WEEK, as_number, is_measurable
 from planner.workload.arrivals import Arrivals
 from planner.workload.formats.metadata import Metadata
 from planner.workload.resolve import shipped_folder
 from planner.workload.workload import Workload
-
-HOURS_PER_DAY, HOURS_PER_WEEK = 24, 168
-"""Rates of a profile: one an hour of a day, or of a week."""
 
 
 def profile_names() -> tuple[str, ...]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from planner.errors import InputError, refuse, unknown
+from planner.shared.arguments import told_types
 from planner.shared.documents import printable
 from planner.units import DAY_S
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_times, spread_ticks
 from planner.workload.bulk import LARGE_BYTES, read_bulk
 from planner.workload.formats.base import MAX_BAD_SHARE, MOST_CATEGORIES, ImportReport, ReadOptions, TraceBuilder
+from planner.workload.formats.rows import read_rows
 from planner.workload.resolve import expand, resolve_workload
 from planner.workload.sessions import Sessions, joined
 from planner.workload.source import Progress, Source, normal_name
@@ -99,7 +101,7 @@ def import_files(
     """
     if len(files) == 2 and options.baseline is None:
         sources = (Source(resolve_workload(path)) for _, path in files)
-        if all(source.head.kind == "metrics" for source in sources):
+        if all(source.kind == "metrics" for source in sources):
             # two scrapes: the first is the earlier one
             options = replace(options, baseline=Source(resolve_workload(files[0][1])))
             files = files[1:]
@@ -147,16 +149,15 @@ def _choose(source: Source, input_format: str | None, columns: Mapping[str, str]
         if input_format not in known:
             raise unknown(f"unknown input format {input_format!r}", input_format, format_names())
         return known[input_format]
-    head = source.head
-    for candidate in formats(head.kind):
-        if candidate.recognise(head) or (columns and candidate.last_resort and candidate.layout is not None):
+    for candidate in formats(source.kind):
+        if candidate.recognise(source) or (columns and candidate.last_resort and candidate.layout is not None):
             return candidate
-    if "fleetopt-plan" in head.text[:1000]:
+    if "fleetopt-plan" in source.text[:1000]:
         raise InputError(
             f"{source.name}: a plan, not a workload",
             "Plan again from it: plan --config FILE. Its fleet at other rates: evaluate FILE.",
         )
-    raise _unknown(source.name, head.columns or tuple(sorted(head.keys)))
+    raise _unknown(source.name, source.columns or tuple(sorted(source.keys)))
 
 
 LIKE = {
@@ -437,3 +438,70 @@ def _account(trace: TraceBuilder, relative: bool) -> tuple[list[str], ImportRepo
     if trace.unreadable:
         notes.append(f"dropped {trace.unreadable:,} of {trace.rows_read:,}: unreadable")
     return notes, report
+
+
+class Frame(Protocol):
+    """What is needed of a pandas data frame."""
+
+    columns: Any
+
+    def itertuples(self, index: bool = True) -> Iterable[Any]:
+        """Its rows."""
+        ...
+
+
+def workload_from_frame(frame: Frame) -> Workload:
+    """One request per row: lengths, and times and categories where there are columns for them.
+
+    Parameters
+    ----------
+    frame
+        Columns named as in a CSV that ``fleetopt workload import`` recognises: ``input_tokens``, ``output_tokens``,
+        ``timestamp``, ``category``, or another name in use for them. Times are date-times, or numbers.
+
+    Raises
+    ------
+    InputError
+        A column is missing or there twice; more than 0.1% of the rows cannot be read; no row at all.
+    """
+    from planner.workload.formats.registry import common_layout
+
+    builder = TraceBuilder("DataFrame", "frame", common_layout())
+    try:
+        read_rows(builder, "DataFrame", [str(c) for c in frame.columns], enumerate(frame.itertuples(index=False), 1))
+        workload, _ = workload_from_traces([builder], builder.options)
+    except InputError as error:
+        # hints of files name options of the command line
+        hint = "Name its columns input_tokens, output_tokens and, where known, timestamp and category; drop rows without them."
+        raise InputError.from_problems(error.problems or (error.message,), hint) from None
+    return workload
+
+
+def taken(given: Any) -> Any:
+    """A data frame as the workload it holds; anything else as it is."""
+    return workload_from_frame(given) if hasattr(given, "itertuples") else given
+
+
+@told_types
+def load_workload(
+    source: Workload | Frame | str | Path, arrival_rate_per_s: float | None = None, *, input_format: str | None = None
+) -> Workload:
+    """A workload from a file in any known format, a pandas data frame, or a shipped one by name.
+
+    Parameters
+    ----------
+    source
+        Path, a shipped name (``fleetopt workload list``), or a data frame of requests, its columns named as in a CSV.
+    arrival_rate_per_s
+        Rate instead of the file's own [1/s].
+    input_format
+        Name of the format; default recognised by content.
+
+    Returns
+    -------
+    Workload
+    """
+    given = taken(source)
+    if isinstance(given, Workload):
+        return given if arrival_rate_per_s is None else given.with_rate(arrival_rate_per_s)
+    return Workload.from_file(given, arrival_rate_per_s, input_format)

@@ -16,13 +16,13 @@ from planner.errors import InputError, did_you_mean
 from planner.shared.documents import printable, refuse_unfed
 from planner.shared.extras import installing
 from planner.shared.paths import at_home, is_pipe, matching
+from planner.units import GIB
 
 STANDARD_INPUT = "standard input"
 """How messages and plans name what was read from it, or from another pipe."""
 _ADDRESS = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []  # removed when the program ends
 _CALLED: dict[Path, str] = {}
-_SPARE_BYTES = 1 << 30  # left free on the disk that copies are made on
 
 
 def shipped_folder() -> Path:
@@ -200,7 +200,8 @@ def fetched(address: str) -> Path:
     def get(copy: Path) -> None:
         try:
             size = system.info(inner).get("size") or 0
-            if size + _SPARE_BYTES > shutil.disk_usage(copy.parent).free:
+            # a gibibyte of the disk that copies are made on is left free
+            if size + GIB > shutil.disk_usage(copy.parent).free:
                 raise InputError(
                     f"{shown(address)}: {size:,} bytes do not fit on the disk of temporary files",
                     "Aggregate it where it lies: fleetopt workload sql.",

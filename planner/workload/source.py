@@ -9,14 +9,15 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import InputError
+from planner.units import GIB
 from planner.workload.resolve import came_from
 
 HEAD_BYTES = 1 << 16
@@ -46,12 +47,16 @@ def normal_name(column: str) -> str:
     return re.sub(r"[^a-z0-9]", "", column.lower())
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The first look at a file.
+@dataclass
+class Source:
+    """One file to read, and what a first look at it tells.
 
     Parameters
     ----------
+    path
+        The file.
+    progress
+        Called with (bytes read, bytes in all) now and then.
     text
         First 64 KiB, decoded.
     kind
@@ -65,32 +70,47 @@ class Head:
         First complete JSON object, if one fits.
     delimiter, encoding
         Between the cells of a CSV; of the text.
-    """
 
-    text: str
-    kind: str
-    columns: tuple[str, ...] = ()
-    keys: frozenset[str] = frozenset()
-    record: Any = None
-    delimiter: str = ","
-    encoding: str = "utf-8"
-
-
-@dataclass
-class Source:
-    """One file to read.
-
-    Parameters
-    ----------
-    path
-        The file.
-    progress
-        Called with (bytes read, bytes in all) now and then.
+    Raises
+    ------
+    InputError
+        Empty, binary or undecodable files.
     """
 
     path: Path
     progress: Progress | None = None
+    text: str = field(default="", init=False)
+    kind: str = field(default="csv", init=False)
+    columns: tuple[str, ...] = field(default=(), init=False)
+    keys: frozenset[str] = field(default=frozenset(), init=False)
+    record: Any = field(default=None, init=False)
+    delimiter: str = field(default=",", init=False)
+    encoding: str = field(default="utf-8", init=False)
     undecodable: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        start = self._beginning(HEAD_BYTES)
+        if start[:4] == b"PAR1":
+            self.kind = "parquet"
+            return
+        marks = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+        self.encoding = next((encoding for mark, encoding in marks.items() if start.startswith(mark)), "utf-8")
+        if self.encoding != "utf-16" and b"\x00" in start:
+            raise InputError(
+                f"{self.name}: a binary file, not a workload", "Known formats: fleetopt workload import --help."
+            )
+        # of two bytes a character none is cut
+        text = start[: len(start) // 2 * 2 if self.encoding == "utf-16" else None].decode(
+            self.encoding, errors="replace"
+        )
+        if not text.strip():
+            raise InputError(f"{self.name}: the file is empty")
+        self._look(text, len(start) >= HEAD_BYTES)
+        unseen = self.record is None if self.kind in ("json", "array") else self.kind == "csv" and not self.columns
+        if unseen and len(start) >= HEAD_BYTES and start.lstrip()[:1] in b"{[#":
+            # the first record is further on: longer than the first look, say a prompt of 128K tokens, or below many comments
+            start = self._beginning(LONG_HEAD_BYTES)
+            self._look(start.decode(self.encoding, errors="replace"), len(start) >= LONG_HEAD_BYTES)
 
     @property
     def name(self) -> str:
@@ -99,17 +119,20 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Size of the file [bytes]; 0 where it cannot be known."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
+        """Size of the file [bytes]."""
+        return self.path.stat().st_size
 
     def _raw(self) -> IO[bytes]:
         try:
-            return io.BufferedReader(_File(self.path, self.name))
+            return self.path.open("rb")
         except OSError as error:
-            raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
+            raise self._ended(error) from error
+
+    def _ended(self, error: Exception, packed: str = "", hint: str | None = None) -> InputError:
+        """What to say where reading ends too early: the disk failed, or what is packed is damaged."""
+        if isinstance(error, OSError) and (error.errno is not None or not packed):
+            return InputError(f"{self.name}: cannot be read: {error.strerror or error}")
+        return InputError(packed, hint)
 
     def _unpacked(self, raw: IO[bytes]) -> Any:
         """The file as it was before it was packed."""
@@ -127,47 +150,59 @@ class Source:
             return zstandard.ZstdDecompressor().stream_reader(raw)
         return raw
 
-    @cached_property
-    def head(self) -> Head:
-        """Look at the beginning once.
+    def _look(self, text: str, cut: bool) -> None:
+        """What a text looks like from its first lines: JSON, metrics or a table."""
+        body = text.lstrip("\ufeff \t\r\n")
+        if body[:1] in "{[":
+            self._look_json(body, cut)
+            return
+        self.text = text
+        lines = [line for line in text.splitlines() if line.strip()]
+        if cut and len(lines) > 1:
+            lines.pop()
+        metric = re.compile(r"^[a-zA-Z_:][\w:]*(\{.*\})?\s+[-+0-9.eEInfNa]+(\s+\d+)?\s*$")
+        data = [line for line in lines if not line.lstrip().startswith("#")]
+        if any(line.startswith(("# HELP ", "# TYPE ")) for line in lines[:50]) or (
+            data and all(metric.match(line) for line in data[:20]) and "{" in text
+        ):
+            self.kind = "metrics"
+        elif data:
+            self.delimiter = max(",;\t|", key=data[0].count)
+            if self.delimiter not in data[0]:
+                self.delimiter = ","
+            # a cell too long for one: no header, and whoever reads the rows says so
+            with suppress(csv.Error):
+                cells = next(csv.reader([data[0]], delimiter=self.delimiter), [])
+                self.columns = () if all(map(_is_number, cells)) else tuple(map(normal_name, cells))
 
-        Raises
-        ------
-        InputError
-            Empty, binary or undecodable files.
-        """
-        start = self._beginning(HEAD_BYTES)
-        if start[:4] == b"PAR1":
-            return Head("", "parquet")
-        marks = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-        encoding = next((encoding for mark, encoding in marks.items() if start.startswith(mark)), "utf-8")
-        if encoding != "utf-16" and b"\x00" in start:
-            raise InputError(
-                f"{self.name}: a binary file, not a workload", "Known formats: fleetopt workload import --help."
-            )
-        # of two bytes a character none is cut
-        text = start[: len(start) // 2 * 2 if encoding == "utf-16" else None].decode(encoding, errors="replace")
-        if not text.strip():
-            raise InputError(f"{self.name}: the file is empty")
-        found = _look(text, len(start) >= HEAD_BYTES)
-        unseen = found.record is None if found.kind in ("json", "array") else found.kind == "csv" and not found.columns
-        if unseen and len(start) >= HEAD_BYTES and start.lstrip()[:1] in b"{[#":
-            # the first record is further on: longer than the first look, say a prompt of 128K tokens, or below many comments
-            start = self._beginning(LONG_HEAD_BYTES)
-            found = _look(start.decode(encoding, errors="replace"), len(start) >= LONG_HEAD_BYTES)
-        return replace(found, encoding=encoding)
+    def _look_json(self, body: str, cut: bool) -> None:
+        """An array, one document, or one record a line; with the keys seen."""
+        self.text, self.keys = body, frozenset(_KEY.findall(body))
+        self.kind, start = "jsonl", 0
+        if body[0] == "[":
+            self.kind, start = "array", 1 + len(body[1:]) - len(body[1:].lstrip())
+        try:
+            self.record, end = json.JSONDecoder().raw_decode(body, start)
+            # one object, or objects printed over several lines each, are read as documents
+            document = (not body[end:].strip() and not cut) or "\n" in body[start:end]
+        except (ValueError, RecursionError):
+            first, more, _ = body.partition("\n")
+            # an object that spans lines is one document; a broken first line of many is a bad row
+            document = not more or first.strip() in ("{", "") or not first.strip().endswith("}")
+        if self.kind == "jsonl" and document:
+            self.kind = "json"
 
     def _beginning(self, size: int) -> bytes:
         """The first bytes, unpacked; of a damaged archive as many as there are: reading on will say what is wrong."""
         found = b""
         with self._raw() as raw:
-            unpacked = self._unpacked(raw)
             try:
+                unpacked = self._unpacked(raw)
                 while len(found) < size and (piece := unpacked.read1(size - len(found))):
                     found += piece
             except _DAMAGED as error:
                 if not found:
-                    raise InputError(f"{self.name}: not a readable packed file: {error}") from error
+                    raise self._ended(error, f"{self.name}: not a readable packed file: {error}") from error
         return found
 
     @contextmanager
@@ -181,8 +216,8 @@ class Source:
         InputError
             A truncated or damaged packed file.
         """
-        encoding = self.head.encoding
-        size, every = self.path.stat().st_size, 1 if pieces else _PROGRESS_EVERY
+        encoding = self.encoding
+        size, every = self.size, 1 if pieces else _PROGRESS_EVERY
         with self._raw() as raw:
             buffered = io.BufferedReader(self._unpacked(raw), PIECE)
             text = io.TextIOWrapper(buffered, encoding, "replace", newline="")
@@ -200,11 +235,9 @@ class Source:
                         yield part
                 except _DAMAGED as error:
                     where, after = ("", number * PIECE) if pieces else (f":{number + 1}", number)
-                    raise InputError(
-                        f"{self.name}{where}: the packed file is truncated or damaged after {after:,} "
-                        + ("characters" if pieces else "lines"),
-                        "Copy it again.",
-                    ) from error
+                    unit = "characters" if pieces else "lines"
+                    damaged = f"{self.name}{where}: the packed file is truncated or damaged after {after:,} {unit}"
+                    raise self._ended(error, damaged, "Copy it again.") from error
 
             yield parts()
             if self.progress is not None:
@@ -217,7 +250,7 @@ class Source:
         with self.open_text(pieces=True) as chunks:
             for piece in chunks:
                 size += len(piece)
-                if size > 1 << 30:
+                if size > GIB:
                     raise InputError(f"{self.name}: one JSON document of more than 1024 MiB; export it as JSON lines")
                 parts.append(piece)
         return "".join(parts)
@@ -229,64 +262,6 @@ class Source:
         except (ValueError, RecursionError) as error:
             line = getattr(error, "lineno", 1)
             raise InputError(f"{self.name}:{line}: not valid JSON: {getattr(error, 'msg', error)}") from error
-
-
-class _File(io.FileIO):
-    """A file that says its name when the disk fails."""
-
-    def __init__(self, path: Path, title: str) -> None:
-        super().__init__(path)
-        self._title = title
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            return super().readinto(buffer)
-        except OSError as error:
-            raise InputError(f"{self._title}: cannot be read: {error.strerror or error}") from error
-
-
-def _look(text: str, cut: bool) -> Head:
-    """What a text looks like from its first lines: JSON, metrics or a table."""
-    body = text.lstrip("\ufeff \t\r\n")
-    if body[:1] in "{[":
-        return _look_json(body, cut)
-    lines = [line for line in text.splitlines() if line.strip()]
-    if cut and len(lines) > 1:
-        lines.pop()
-    metric = re.compile(r"^[a-zA-Z_:][\w:]*(\{.*\})?\s+[-+0-9.eEInfNa]+(\s+\d+)?\s*$")
-    data = [line for line in lines if not line.lstrip().startswith("#")]
-    if any(line.startswith(("# HELP ", "# TYPE ")) for line in lines[:50]) or (
-        data and all(metric.match(line) for line in data[:20]) and "{" in text
-    ):
-        return Head(text, "metrics")
-    if not data:
-        return Head(text, "csv")
-    delimiter = max(",;\t|", key=data[0].count)
-    delimiter = delimiter if delimiter in data[0] else ","
-    try:
-        cells = next(csv.reader([data[0]], delimiter=delimiter), [])
-    # a cell too long for one: no header, and whoever reads the rows says so
-    except csv.Error:
-        return Head(text, "csv", delimiter=delimiter)
-    header = () if all(_is_number(cell) for cell in cells) else tuple(normal_name(cell) for cell in cells)
-    return Head(text, "csv", header, delimiter=delimiter)
-
-
-def _look_json(body: str, cut: bool) -> Head:
-    """An array, one document, or one record a line; with the keys seen."""
-    keys = frozenset(_KEY.findall(body))
-    kind, start, record = "jsonl", 0, None
-    if body[0] == "[":
-        kind, start = "array", 1 + len(body[1:]) - len(body[1:].lstrip())
-    try:
-        record, end = json.JSONDecoder().raw_decode(body, start)
-        # one object, or objects printed over several lines each, are read as documents
-        document = (not body[end:].strip() and not cut) or "\n" in body[start:end]
-    except (ValueError, RecursionError):
-        first, more, _ = body.partition("\n")
-        # an object that spans lines is one document; a broken first line of many is a bad row
-        document = not more or first.strip() in ("{", "") or not first.strip().endswith("}")
-    return Head(body, "json" if kind == "jsonl" and document else kind, keys=keys, record=record)
 
 
 def _is_number(cell: str) -> bool:

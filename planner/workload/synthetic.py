@@ -265,7 +265,6 @@ class SyntheticSessions(_Named):
         added = np.cumsum(fresh + before)
         starts = np.flatnonzero(first)
         prompt = added - (added - fresh - before)[starts][session]
-        cached = np.where(first, 0.0, np.r_[0.0, (prompt + output)[:-1]])
         gap = np.where(first, 0.0, _lognormal(rng, self.gap, 3.0, calls))
         passed = np.cumsum(gap)
         times = passed - passed[starts][session]
@@ -273,7 +272,7 @@ class SyntheticSessions(_Named):
         if self.groups:
             group = rng.integers(self.groups, size=SESSIONS)[session]
             shared = (SharedPrefix(group, np.full(calls, self.prefix)),)
-        return Sessions.of(session, times, prompt, output, np.minimum(cached, prompt), shared=shared)
+        return Sessions.of(session, times, prompt, output, shared=shared)
 
 
 def _lognormal(rng: np.random.Generator, mean: float, spread: float, size: int) -> Floats:

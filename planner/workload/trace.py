@@ -11,18 +11,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from planner.errors import InputError
 from planner.queueing.order import ranked
+from planner.units import DAY_S, HOUR_S, WEEK_S
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-LONG_S = 6 * 3600.0
+LONG_S = 6 * HOUR_S
 """A trace longer than this has hours of its own [s]."""
 
 SAME = 2e-3
 """Relative difference up to which a rate is a whole multiple of the trace's own."""
 
-SHIFT_S = 1800.0
+SHIFT_S = HOUR_S / 2
 """How far its copies are shifted at most [s]."""
 
 
@@ -35,10 +36,10 @@ MOST_WRITTEN = 20_000
 _MOST_COUNTED = 1_000_000
 """Intervals in which a trace is counted to choose its stretches."""
 
-_WIDTHS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 6 * 3600.0, 24 * 3600.0, 7 * 24 * 3600.0)
+_WIDTHS_S = (1.0, 5.0, 10.0, 60.0, 300.0, 900.0, HOUR_S, LONG_S, DAY_S, WEEK_S)
 """Widths of intervals that people can read [s]."""
 
-_LENGTHS_S = (3600.0, 1800.0, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 10.0, 5.0, 2.0, 1.0)
+_LENGTHS_S = (HOUR_S, SHIFT_S, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 10.0, 5.0, 2.0, 1.0)
 """Lengths of stretches [s]."""
 
 _FEWEST = 8

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.ask.peaks import MORE, ON_DEMAND, Peak
+from planner.ask.asked import MORE
+from planner.ask.peaks import ON_DEMAND, Peak
 from planner.errors import InputError
 from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Requests, keys_of

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.ask.simulate import FleetSource, Load, pool_engines
+from planner.ask.simulate import FleetSource, pool_engines
 from planner.cli.main import run
 from planner.errors import InputError
 from planner.machine.iteration import IterationModel
@@ -82,7 +82,7 @@ def test_bursts_of_the_workload_reach_the_simulation() -> None:
     fleet = standing_fleet(compile_question(inputs, azure, 8.0), saved_pools(plan))
 
     def first_pool(arrivals: str | None) -> tuple[Traffic, Sent]:
-        source = FleetSource(fleet, Load(arrivals), 20_000, 10**7)
+        source = FleetSource(fleet, arrivals, requests=20_000, most=10**7)
         traffic = source.of(0, pool_engines(fleet, fleet.pools[0]), [1])
         return traffic, traffic(1)
 
@@ -121,7 +121,7 @@ def test_every_request_of_a_trace_goes_to_its_pool_with_its_own_lengths(tmp_path
     fleet = standing_fleet(
         compile_question(PlanInputs.from_dict(dict(plan.inputs)), workload, workload.arrivals.rate_per_s), cut
     )
-    source = FleetSource(fleet, Load("auto"), 10, 10**6)
+    source = FleetSource(fleet, "auto", requests=10, most=10**6)
     sent = [source.of(k, pool_engines(fleet, fleet.pools[k]), [1])(1).requests for k in range(2)]
     for found, belongs in zip(sent, (lambda n: n <= 4096, lambda n: n > 4096), strict=True):
         pairs = zip(found.input_tokens.tolist(), found.output_tokens.tolist(), strict=True)
@@ -151,6 +151,8 @@ def test_a_prefill_and_a_decode_pool_are_simulated_together() -> None:
         assert check.predicted == pytest.approx(check.simulated.value, rel=0.15)
     with pytest.raises(InputError, match="rules of their own"):
         fo.simulate(plan, in_flight=50, requests=1000)
+    with pytest.raises(InputError, match="in_flight"):
+        fo.simulate(plan, in_flight=-1, requests=1000)
 
 
 def command(*arguments: str) -> int:

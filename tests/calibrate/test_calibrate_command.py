@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from fake_engine import FakeEngine
 from pace import at_its_pace
 from typer.testing import CliRunner, Result
@@ -17,16 +16,11 @@ from planner.calibrate.microbench import designed_batches
 from planner.calibrate.servers import fit_server
 from planner.catalog import gpu, model
 from planner.catalog.profiles import load_profile, profile, served_by
-from planner.cli.calibrate import calibrate
-from planner.cli.catalog import profile as profile_app
+from planner.cli.main import app
 from planner.errors import CalibrationError, FleetOptError, InputError
 from planner.machine.iteration import IterationModel
 from planner.machine.roofline import CONSTANTS, roofline
 from tests.test_schemas import wrong
-
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(calibrate)
-app.add_typer(profile_app, name="profile")
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from planner.calibrate.run import calibrate
 from planner.catalog.profiles import load_profile, save_profile
 from planner.errors import CalibrationError, InputError
 from planner.machine.hardware import Parallelism
-from planner.machine.roofline import ASSUMED, roofline
+from planner.machine.roofline import ASSUMED, CONSTANTS, roofline
 
 PRIOR = roofline(CPU, TINY_MODEL)
 
@@ -78,7 +78,7 @@ def test_the_state_of_a_gpu_is_read_from_the_drivers_tool(tmp_path: Path, monkey
     assert not state.sliced and state.note() == (
         "just after: SM clock 1500 of 1980 MHz, memory 2619 MHz, 696 of 700 W, 61 C, driver 550.90"
     )
-    assert [d.split()[-1] for d in state.doubts()] == ["limit", "GPU"]
+    assert [d.split()[-1] for d in state.doubts()] == ["MHz", "GPU"]
     fake_smi(tmp_path, monkeypatch, "NVIDIA A100, 550.90, Enabled, [N/A], [N/A], 1593, [Not Supported], 400, 30, 4", "")
     state = read_gpu_state()
     assert state.sliced and state.sm_mhz is None and state.doubts() == () and state.processes == 0
@@ -154,11 +154,12 @@ def test_collectives_are_counted_and_take_the_times_that_were_measured(monkeypat
     times = [c.times(machine, CPU, mixture) for c in found]
     assert [one(64) for one, _ in times] == [pytest.approx(5e-5), pytest.approx(3 * 5.2e-5)]
     assert "gathers measured over 4 GPUs" in times[1][1]
-    # on fewer GPUs: two trips of 30 us over PCIe, and a token's bytes
+    # on fewer GPUs: two trips of the latency that estimates have over PCIe, and a token's bytes at their share of the link
     machine.torch.cuda.device_count = lambda: 1
     one, note = found[1].times(machine, replace(CPU, link_bytes_per_s=None), mixture)
     assert "stands for a group of 4: gathers estimated" in note
-    assert one(64) == pytest.approx(3 * 2 * 30e-6 + 64 * found[1].bytes_per_token / ASSUMED["pcie_bytes_per_s"])
+    link = CONSTANTS["link"] * ASSUMED["pcie_bytes_per_s"]
+    assert one(64) == pytest.approx(3 * 2 * CONSTANTS["allreduce_s"] + 64 * found[1].bytes_per_token / link)
 
 
 @pytest.mark.torch

@@ -314,7 +314,7 @@ IN_FULL = 12
 
 
 WORK = (
-    (plan, "make_plan"), (stock, "capacity_of_stock"), (derive, "autoscaling"), (choices, "choices_after"),
+    (plan, "make_plan"), (stock, "capacity_of_stock"), (derive, "needs_of"), (choices, "choices_after"),
     (papers, "import_module"),
 )  # fmt: skip
 """Where the work begins once a question is read."""

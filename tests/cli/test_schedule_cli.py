@@ -99,7 +99,7 @@ def test_a_scaler_is_judged_on_the_hours_of_the_table(tmp_path: Path, monkeypatc
         asked.append(rate_is)
         return Judged()
 
-    monkeypatch.setattr("planner.api.autoscale", autoscale)
+    monkeypatch.setattr("planner.operate.autoscale.derive.autoscale", autoscale)
     hours = [str(plan), "--hours", "servegen-m-large", "--policy", "hpa.yaml"]
     assert command(*hours) == 0
     assert command(*hours, "--rate-is", "peak") == 0

@@ -7,18 +7,13 @@ import io
 import json
 
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner
 
-from planner.cli.schedulers import batching, stability, wait
+from planner.cli.main import app
 from planner.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed")
-
-app = typer.Typer()
-for command in (stability, batching, wait):
-    app.command()(command)
 
 COMMANDS = ("stability", "batching", "wait")
 QUESTION = ("--cdf", "azure", "--rate", "20", "--gpu", "h100", "--model", "llama-3.1-8b")

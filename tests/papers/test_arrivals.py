@@ -7,7 +7,6 @@ import heapq
 import numpy as np
 import pytest
 
-from planner.ask.simulate import Load
 from planner.errors import InputError
 from planner.machine.iteration import IterationModel
 from planner.papers.presets import PoolEngines
@@ -72,8 +71,6 @@ def test_a_limit_in_flight_against_an_event_simulation(rate: float) -> None:
 
 
 def test_limits_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(InputError, match="in_flight"):
-        Load(in_flight=0)
     central = PoolEngines(2, IterationModel(t0=0.01), slots=4, token_budget=100, routing="central")
     with pytest.raises(InputError, match="one queue"):
         simulate(SampledTraffic([1.0], [1.0], None, 1.0, 10), central, clients=Clients(in_flight=3))

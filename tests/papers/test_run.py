@@ -12,7 +12,7 @@ import pytest
 from planner.ask.verify import Asked, fleet_estimate, judge, verify_pools
 from planner.errors import FleetOptError, InputError
 from planner.machine.iteration import IterationModel
-from planner.papers.compare import Setting, compare_policies
+from planner.papers.compare import Setting, compared
 from planner.papers.machines import KvLinear
 from planner.papers.measure import SimulationResult
 from planner.papers.policy import find_policy, make_policy, policy_names
@@ -163,7 +163,7 @@ MODEL = IterationModel(t0=2e-3, w=5e-3, b=2.4e-5, c=5e-6, g=5e-8, h=1e-6, a=7e-1
 def test_compare_policies_gives_a_row_per_policy_and_rate_and_survives_an_interrupt() -> None:
     names = ["sarathi", "eb", "slai", "wait", "distserve"]
     arguments = ([[300.0, 900.0], [40.0, 90.0], None], MODEL, Setting(slots=32, token_budget=512, strict_share=0.1))
-    result = compare_policies(names, [4.0], *arguments[0], *arguments[1:], requests=200, seeds=2)
+    result = compared(names, [4.0], *arguments[0], *arguments[1:], requests=200, seeds=2)
     assert [r["policy"] for r in result.to_rows()] == names and result.complete
     assert all(0.0 <= r["attainment"] <= 1.0 and r["goodput_per_s"] <= r["throughput_per_s"] for r in result.rows)
 
@@ -171,10 +171,10 @@ def test_compare_policies_gives_a_row_per_policy_and_rate_and_survives_an_interr
         if done == 3:
             raise KeyboardInterrupt
 
-    partial = compare_policies(names, [4.0], *arguments[0], *arguments[1:], requests=200, seeds=2, progress=stop)
+    partial = compared(names, [4.0], *arguments[0], *arguments[1:], requests=200, seeds=2, progress=stop)
     assert len(partial.rows) == 1 and not partial.complete
     with pytest.raises(InputError, match="none of the policies"):
-        compare_policies(["eb"], [4.0], *arguments[0], *arguments[1:], parameters={"rad": {}})
+        compared(["eb"], [4.0], *arguments[0], *arguments[1:], parameters={"rad": {}})
 
 
 def test_verdicts() -> None:

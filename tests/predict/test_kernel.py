@@ -194,7 +194,7 @@ def test_copies_are_laid_over_each_other(data):
     edges = sorted(data.draw(st.sets(st.integers(0, 16), min_size=2, max_size=6)))
     windows = data.draw(st.permutations(list(zip(edges[::2], edges[1::2], strict=False))))
     asked = (times, lists, which, shifts, 16.0, np.array(windows, dtype=np.float64), 3)
-    at, row, key, counts = kernel.overlay(*asked)
+    at, row, key, counts = overlaid(*asked)
     wanted = []
     for low, high in windows:
         moved = [
@@ -218,7 +218,7 @@ def test_copies_must_lie_in_the_span():
     for times, shifts in (([0.0, 5.0], [0.0]), ([0.0], [4.0]), ([1.0, 0.5], [0.0]), ([np.nan], [0.0])):
         all_of_it = [np.arange(len(times))], np.zeros(len(shifts), dtype=np.int64)
         with pytest.raises(InputError):
-            kernel.overlay(np.array(times), *all_of_it, np.array(shifts), 4.0, np.array([[0.0, 4.0]]), 0)
+            overlaid(np.array(times), *all_of_it, np.array(shifts), 4.0, np.array([[0.0, 4.0]]), 0)
 
 
 def test_identities_differ_by_row_copy_and_seed():

@@ -257,8 +257,10 @@ def test_the_less_known_engine_says_how_sure_both_have_to_be() -> None:
     question = asked(gpu=["h100", "l40s"], confidence=0.81)
     first, second = pool_options(question)
     wide = replace(second, profile=replace(second.profile, band=2.0 * first.profile.band))
-    one, two = Disaggregated(question, first, first)._margin(0.81), Disaggregated(question, first, wide)._margin(0.81)
-    assert two == Disaggregated(question, wide, first)._margin(0.81) and two.sd > one.sd
+    one, two, other = (
+        Disaggregated(question, *pair).margins(0.81)[0] for pair in ((first, first), (first, wide), (wide, first))
+    )
+    assert two == other and two.sd > one.sd
     # two independent errors: 0.9 each
     from statistics import NormalDist
 
@@ -469,8 +471,8 @@ def test_sessions_come_back_to_their_prefix_after_an_answer() -> None:
     chats = fo.load_workload("turns=4,first=1000,growth=300,osl=100,gap=20s")
     model = fleet(chats, counts=(2, 2), routing="sticky", cdf="turns=4,first=1000,growth=300,osl=100,gap=20s")
     assert model.decode is not None
-    step, idle = model._answer_step_s(), model.decode.unloaded((0.5,)).value("tpot_s", 0.5)
-    assert step == pytest.approx(idle, rel=0.025) and fleet()._answer_step_s() == 0.0
+    step, idle = model._answer_step_s(model.decode), model.decode.unloaded((0.5,)).value("tpot_s", 0.5)
+    assert step == pytest.approx(idle, rel=0.025) and fleet()._answer_step_s(model.decode) == 0.0
     codes = [r.code for r in model.assumptions()]
     assert codes == ["kv_transfer", "prefill_replica", "prefill_caches"]
     assert list(model.assumptions())[1].values == {"spread": "prompts go where their prefix is"}

@@ -63,7 +63,7 @@ FILES = {
 
 def both(path: Path, options: ReadOptions = ReadOptions()) -> tuple[TraceBuilder | None, TraceBuilder]:  # noqa: B008
     """What is read by columns and what row by row."""
-    head = Source(path).head
+    head = Source(path)
     form = next(f for f in formats(head.kind) if f.recognise(head))
     rows = form.read(Source(path), options)
     assert isinstance(rows, TraceBuilder)
@@ -171,7 +171,7 @@ def test_own_names(tmp_path: Path) -> None:
 def test_what_is_out_of_the_ordinary_is_left_to_the_row_reader(damage: Any, tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("\n".join(damage(FILES["seconds.csv"].splitlines())) + "\n")
-    head = Source(path).head
+    head = Source(path)
     form = next(f for f in formats(head.kind) if f.name == "generic")
     assert read_bulk(Source(path), form, ReadOptions()) is None
 

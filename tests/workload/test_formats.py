@@ -346,7 +346,7 @@ def test_only_one_particular_format_recognises_a_file(case: str, tmp_path: Path)
     """Formats are asked in no particular order, so no two of them may claim the same file."""
     path = tmp_path / "trace"
     path.write_text(FILES[case][0])
-    head = Source(path).head
+    head = Source(path)
     claims = [f.name for f in formats(head.kind) if f.recognise(head) and not f.last_resort]
     assert len(claims) <= 1, claims
 

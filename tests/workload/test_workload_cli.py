@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from planner.cli.workload import app
+from planner.cli.main import app
 from planner.errors import InputError
 from planner.workload.resolve import shipped_folder, shipped_names
 from planner.workload.workload import Workload
@@ -21,7 +21,7 @@ runner = CliRunner()
 
 def run(*arguments: object) -> str:
     """Standard output of a command that must succeed."""
-    result = runner.invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    result = runner.invoke(app, ["workload", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -61,7 +61,7 @@ def test_import_keeps_stretches_and_reports(trace: Path, tmp_path: Path) -> None
     out, account = tmp_path / "w.csv", tmp_path / "r.json"
     result = runner.invoke(
         app,
-        ["import", f"chat={trace}", "-o", str(out), "--compressible", "chat=0.9", "--name", "mine", "--licence", "CC0",
+        ["workload", "import", f"chat={trace}", "-o", str(out), "--compressible", "chat=0.9", "--name", "mine", "--licence", "CC0",
          "--rows", "1200", "--report", str(account)],
         catch_exceptions=False,
     )  # fmt: skip

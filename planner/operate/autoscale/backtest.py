@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.ask.capacity import largest, pool_keeps
+from planner.ask.capacity import largest
 from planner.errors import InfeasibleError
 from planner.operate.autoscale.windows import (
     STEP_S,
@@ -30,6 +30,7 @@ from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.size.alone import sessions_of
 from planner.size.fleet import Fleet
+from planner.size.pool import pool_keeps
 from planner.units import DAY_S, HOUR_S, format_count, format_duration, format_percent
 from planner.workload import pools as m
 

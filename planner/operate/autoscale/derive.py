@@ -4,30 +4,50 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from planner.ask.asked import standing_of, within
 from planner.ask.schedule import needs_of
 from planner.catalog.load import gpu as find_gpu
-from planner.operate.autoscale import backtest, windows
-from planner.operate.deploy.serving import Startup
+from planner.catalog.load import repository
+from planner.operate.autoscale import backtest
+from planner.operate.autoscale.windows import (
+    STEP_S,
+    VALUES,
+    Floats,
+    PeakPrefill,
+    Signals,
+    hourly_path,
+    peak_prefill,
+    signals_of,
+    swings,
+)
+from planner.operate.deploy.serving import Startup, estimated_startup
+from planner.operate.monitor.names import find_deployed, scalers_of
 from planner.operate.monitor.policy import Pace, Policy, written
+from planner.plans import Plan
+from planner.question.compiled import compile_question
+from planner.shared.arguments import told_types
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.alone import sessions_of
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
+from planner.size.shapes import standing_fleet
 from planner.size.shapes.disaggregated import Disaggregated
-from planner.units import DAY_S, format_count, format_duration, format_percent, format_share
+from planner.units import DAY_S, WEEK_S, format_count, format_duration, format_percent, format_share
+from planner.workload.hours import hourly_rates
 
 HEADROOMS = (*(0.2 + 0.025 * k for k in range(53)), 1.6, 1.8, 2.0)
 """Thresholds over what a rule aims at that are tried, ascending [1]."""
 
-LLM_D = Policy(**windows.VALUES["llm_d"], least=1, most=1, flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),)))
+LLM_D = Policy(**VALUES["llm_d"], least=1, most=1, flat=frozenset({"saturation"}), up=Pace(((100.0, 15.0),)))
 """What llm-d's guide for KEDA ships."""
 
 
@@ -79,7 +99,7 @@ class PoolScaler(Record):
     usd_per_replica_hour: float
     planned: int
     guards: Mapping[str, float]
-    peak: windows.PeakPrefill
+    peak: PeakPrefill
     judged: str
     clock: tuple[int, ...] = ()
     nodes: int = 1
@@ -164,16 +184,14 @@ class Autoscaling(InNotebooks):
 
 def wanted_of(capacity: backtest.Capacity) -> float:
     """Share of the windows or requests that a derived rule is expected to keep on the paths it is derived from [1]."""
-    return float(
-        windows.VALUES["wanted"] if capacity.windows_s else 1.0 - windows.VALUES["late"] * (1.0 - capacity.promised)
-    )
+    return float(VALUES["wanted"] if capacity.windows_s else 1.0 - VALUES["late"] * (1.0 - capacity.promised))
 
 
 def derive_policy(
     capacity: backtest.Capacity,
-    paths: Sequence[windows.Floats],
+    paths: Sequence[Floats],
     startup_s: float,
-    signals: windows.Signals,
+    signals: Signals,
     guards: Sequence[str] = ("running",),
 ) -> tuple[Policy, float]:
     """The cheapest rule that keeps the promise as :func:`wanted_of` says on the paths, and its headroom.
@@ -187,7 +205,7 @@ def derive_policy(
     least = min(capacity.needed(lowest), capacity.most)
     wanted = wanted_of(capacity)
     rules: list[tuple[float, float, int, Policy, float]] = []
-    for down, window in product(windows.VALUES["down_windows_s"], windows.VALUES["rate_windows_s"]):
+    for down, window in product(VALUES["down_windows_s"], VALUES["rate_windows_s"]):
 
         def tried(headroom: float, down: float = down, window: float = window) -> tuple[float, float, int, Policy]:
             # clusters before Kubernetes 1.35 ignore changes of 10% whatever a rule says
@@ -207,9 +225,7 @@ def derive_policy(
     most = max(attained for attained, *_ in rules)
     enough = [rule for rule in rules if rule[0] >= min(wanted, most)]
     cheapest = min(cost for _, cost, *_ in enough)
-    *_, policy, headroom = min(
-        (r for r in enough if r[1] <= windows.VALUES["alike"] * cheapest), key=lambda r: (r[2], r[1])
-    )
+    *_, policy, headroom = min((r for r in enough if r[1] <= VALUES["alike"] * cheapest), key=lambda r: (r[2], r[1]))
     found = guard_values(policy, signals)
     targets = {"requests": policy.targets["requests"], **{name: found[name] for name in guards}}
     return replace(policy, targets=targets), headroom - 1.0
@@ -220,14 +236,14 @@ def aimed_at(policy: Policy) -> float:
     return policy.targets["requests"] - policy.offset_per_s / policy.most
 
 
-def guard_values(policy: Policy, signals: windows.Signals) -> dict[str, float]:
+def guard_values(policy: Policy, signals: Signals) -> dict[str, float]:
     """Values of a replica beyond which more is asked for, whatever the rate says, by metric; in a gateway's queue at least one."""
     aim = aimed_at(policy)
     found = {name: written(signals.guard(name, aim)) for name in signals.seen}
     return found | {"queued": written(max(1.0, signals.guard("waiting", aim)))}
 
 
-def _line(capacity: backtest.Capacity, paths: Sequence[windows.Floats]) -> tuple[float, float]:
+def _line(capacity: backtest.Capacity, paths: Sequence[Floats]) -> tuple[float, float]:
     """Requests of one replica more, and the offset, of the line through what the numbers of replicas on the paths may get.
 
     Spares are on the line: n replicas, k of them spare, get what n - k may.
@@ -239,14 +255,24 @@ def _line(capacity: backtest.Capacity, paths: Sequence[windows.Floats]) -> tuple
     return float(slope), float(max(0.0, -start))
 
 
+BY_GATEWAY = ("llm-d", "kserve")
+"""Targets whose endpoint picker counts what is in flight and holds requests back."""
+
+GATEWAY_GUARDS = ("in_flight", "saturation", "queued", "backlog_s")
+"""What it shows."""
+
+
+def guards_of(deployed: str, pools: int) -> tuple[str, ...]:
+    """What is watched beside requests/s: where one pool is all that an endpoint picker sees, what that counts."""
+    return GATEWAY_GUARDS if deployed in BY_GATEWAY and pools == 1 else ("running",)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is asked of scalers beyond the plan.
 
     Parameters
     ----------
-    model, prefix
-        See :class:`Autoscaling`.
     own
         Pool -> a rule to be judged beside.
     clock
@@ -257,47 +283,85 @@ class Asked:
         Without requests for so long no replica is kept [s]; ``None`` = the fewest always are.
     """
 
-    model: str
-    prefix: str = "fleetopt"
-    own: Mapping[str, Policy] = field(default_factory=dict)
-    clock: bool = False
-    guards: tuple[str, ...] = ("running",)
-    idle_s: float | None = None
+    own: Mapping[str, Policy]
+    clock: bool
+    guards: tuple[str, ...]
+    idle_s: float | None
 
 
-def autoscaling(
-    fleet: Fleet, rates_per_s: Sequence[float], source: str, startup: Callable[[Pool], Startup], asked: Asked
+@told_types
+def autoscale(
+    fleet: Plan | str | Path,
+    *,
+    hours: str | Path | None = None,
+    rate_is: str = "peak",
+    startup: float | str | None = None,
+    policy: Sequence[str | Path] | None = None,
+    name: str = "fleetopt",
+    clock: bool = False,
+    deployed: str = "k8s",
+    windows: float | str | None = None,
+    scale_to_zero: float | str | None = None,
 ) -> Autoscaling:
-    """Scalers of every pool, derived from some paths about the hours and tried on another.
+    """Scalers of a plan's pools: thresholds, a derived rule, and a backtest.
 
     Parameters
     ----------
     fleet
-        The plan's fleet.
-    rates_per_s
-        Mean rate of the fleet in every hour of a day or a week [1/s].
-    source
-        Where they are from.
+        A plan or a plan file.
+    hours
+        File with 24 or 168 rates, or a shipped service (servegen-m-small, ...). Default: the workload's own hours, else a constant
+        rate.
+    rate_is
+        peak: the plan's rate is the busiest hour's; mean: the mean over the hours.
     startup
-        Of a pool's replicas.
-    asked
-        What else is asked.
+        From starting a replica until it serves: 110s. Default: estimated from the weights.
+    policy
+        HorizontalPodAutoscaler or ScaledObject of yours, judged beside the derived rule; one for several pools names its target.
+    name
+        Objects are called NAME-POOL, as `deploy` names them.
+    clock
+        Every hour also holds what its mean rate needs, started ahead: KEDA's cron triggers.
+    deployed
+        What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo.
+    windows
+        Promises hold in 95% of windows of this length: 5min. Default: as the plan takes them.
+    scale_to_zero
+        Without requests for so long (5min) no replica is kept; --to keda with --deployed llm-d or kserve. Default: the fewest
+        always are.
+
+    Returns
+    -------
+    Autoscaling
     """
-    day, arrivals = windows.hourly_path(rates_per_s), fleet.question.traffic.arrivals
+    saved = standing_of(fleet)
+    inputs = saved.inputs()
+    if windows is not None:
+        inputs = inputs.override({"windows": windows})
+    loaded = saved.traffic(inputs.cdf)
+    built = standing_fleet(compile_question(inputs, loaded), saved.pools)
+    by_hour = hourly_rates(hours, loaded, saved.folder, flat="a constant rate")
+    rates = by_hour.rates_per_s(by_hour.mean_rate_per_s or built.rate, "mean" if by_hour.mean_rate_per_s else rate_is)
+    seconds = None if startup is None else within(startup, "--startup", 0.0, DAY_S, "0 and a day")
+    week = 1.0, WEEK_S, "a second and a week"
+    idle = None if scale_to_zero is None else within(scale_to_zero, "--scale-to-zero", *week)
+    own = scalers_of(policy, name, [p.name for p in built.pools])
+    asked = Asked(own, clock, guards_of(find_deployed(deployed), len(built.pools)), idle)
+    day, arrivals = hourly_path(rates), built.question.traffic.arrivals
     # the sizer is asked, as schedule and plan ask it
-    needs = needs_of(fleet, rates_per_s)
+    needs = needs_of(built, rates)
     found, most = [], 0.0
-    for k, pool in enumerate(fleet.pools):
-        draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(windows.VALUES["paths"] + 1)]
-        paths = [pool.law.share * windows.swings(day, arrivals, rng) for rng in draws]
+    for k, pool in enumerate(built.pools):
+        draws = [np.random.Generator(np.random.PCG64([1, k, j])) for j in range(VALUES["paths"] + 1)]
+        paths = [pool.law.share * swings(day, arrivals, rng) for rng in draws]
         most = max(most, backtest.window_mean(paths[-1]) / pool.law.share)
-        hours = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates_per_s)
-        found.append(_scaler(fleet, k, paths, hours, startup(pool), asked))
-    mean = math.fsum(rates_per_s) / len(rates_per_s)
-    told = {"mean": mean, "busiest_hour": max(rates_per_s), "busiest_five_minutes": most}
-    notes = [_rates_told(told), found[0].startup.told, *_path_told(fleet, source)]
-    engine = fleet.pools[0].option.profile.engine
-    return Autoscaling(asked.model, asked.prefix, source, tuple(found), engine, told, tuple(notes))
+        paid = tuple(pool.option.price.bought(needs[rate][k]) for rate in rates)
+        begin = estimated_startup(pool.option.model, cached=False) if seconds is None else Startup(seconds, {})
+        found.append(_scaler(built, k, paths, paid, begin, asked))
+    told = {"mean": math.fsum(rates) / len(rates), "busiest_hour": max(rates), "busiest_five_minutes": most}
+    notes = [_rates_told(told), found[0].startup.told, *_path_told(built, by_hour.source)]
+    engine, model = built.pools[0].option.profile.engine, repository(inputs.model) or inputs.model
+    return Autoscaling(model, name, by_hour.source, tuple(found), engine, told, tuple(notes))
 
 
 def _rates_told(rates_per_s: Mapping[str, float]) -> str:
@@ -330,7 +394,7 @@ def most_in_stock(fleet: Fleet, pool: Pool) -> float:
 
 
 def _scaler(
-    fleet: Fleet, k: int, paths: Sequence[windows.Floats], hours: tuple[int, ...], begin: Startup, asked: Asked
+    fleet: Fleet, k: int, paths: Sequence[Floats], hours: tuple[int, ...], begin: Startup, asked: Asked
 ) -> PoolScaler:
     """The scaler of the k-th pool: derived from all paths but the last, tried on that."""
     pool, path = fleet.pools[k], paths[-1]
@@ -339,16 +403,16 @@ def _scaler(
     capacity = backtest.capacity_of(fleet, k, most=most)
     most = min(capacity.most, max(capacity.needed(1.25 * peak), 2))
     capacity = replace(capacity, most=int(min(most, most_in_stock(fleet, pool))))
-    threshold, velocity = backtest.threshold_of(fleet, k, capacity), windows.peak_prefill(pool)
-    signals = windows.signals_of(fleet, k, velocity)
+    threshold, velocity = backtest.threshold_of(fleet, k, capacity), peak_prefill(pool)
+    signals = signals_of(fleet, k, velocity)
     # a step of fifteen seconds over a week is many: rules are derived from a day of it
-    short = [p[: round(DAY_S / windows.STEP_S)] for p in paths[:-1]]
+    short = [p[: round(DAY_S / STEP_S)] for p in paths[:-1]]
     policy, headroom = derive_policy(capacity, short, begin.seconds, signals, asked.guards)
     policy = replace(policy, idle_s=asked.idle_s)
     tokens = math.fsum(fleet.work_tokens(k))
     held = backtest.clock_counts(hours, path.size, begin.seconds)
     theirs = replace(LLM_D, least=policy.least, most=capacity.most)
-    usual = Policy({"requests": windows.VALUES["usual"] * pool.model.capacity_per_s}, policy.least, capacity.most)
+    usual = Policy({"requests": VALUES["usual"] * pool.model.capacity_per_s}, policy.least, capacity.most)
     alone = backtest.run_policy(policy, path, begin.seconds, signals)
     courses = {
         "derived": alone,

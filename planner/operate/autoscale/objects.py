@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.ask.schedule import cron_spans
 from planner.errors import refuse_unknown
-from planner.operate.autoscale.derive import Autoscaling, PoolScaler
+from planner.operate.autoscale.derive import BY_GATEWAY, GATEWAY_GUARDS, Autoscaling, PoolScaler
 from planner.operate.deploy.kubernetes import dump, made
 from planner.operate.monitor.names import Running
 from planner.operate.monitor.policy import Pace
@@ -23,17 +23,6 @@ TIMEZONE = "UTC"
 
 SERVER = "http://prometheus-operated.monitoring:9090"
 """Where Prometheus usually is; to be set."""
-
-BY_GATEWAY = ("llm-d", "kserve")
-"""Targets whose endpoint picker counts what is in flight and holds requests back."""
-
-GATEWAY_GUARDS = ("in_flight", "saturation", "queued", "backlog_s")
-"""What it shows."""
-
-
-def guards_of(deployed: str, pools: int) -> tuple[str, ...]:
-    """What is watched beside requests/s: where one pool is all that an endpoint picker sees, what that counts."""
-    return GATEWAY_GUARDS if deployed in BY_GATEWAY and pools == 1 else ("running",)
 
 
 @dataclass(frozen=True, slots=True)

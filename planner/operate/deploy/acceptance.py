@@ -14,22 +14,38 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.ask.asked import document_of, standing_of, within
 from planner.ask.verify import CANNOT_TELL, FAILS, HOLDS, judge
 from planner.calibrate.http import HttpError, parse_json
+from planner.calibrate.live import Server
 from planner.errors import InputError, refuse_unknown
-from planner.operate.deploy import Rendered
+from planner.operate.deploy import Rendered, find_target
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import NOBODY, confined, secret
-from planner.operate.deploy.replay import AFTER_S, Outcome, Requests
-from planner.operate.deploy.serving import COMPONENT, NAME, PART_OF, VALUES, Serving, filler, is_pinned, refusal
+from planner.operate.deploy.replay import AFTER_S, Outcome, Requests, planned_requests, send
+from planner.operate.deploy.serving import (
+    COMPONENT,
+    NAME,
+    PART_OF,
+    VALUES,
+    DeployOptions,
+    Serving,
+    filler,
+    is_pinned,
+    refusal,
+    serving_of,
+)
 from planner.papers.measure import WARM_UP
 from planner.papers.statistics import Estimate, mean_of_batches
+from planner.plans import Plan
 from planner.promise import MEAN, Promise
-from planner.shared.documents import printable, refuse_unfed
+from planner.question.compiled import CompiledQuestion, compile_question
+from planner.shared.arguments import told_types
+from planner.shared.documents import read_text
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.size.shapes import find_shape
-from planner.units import format_count, format_duration, format_percent
+from planner.units import DAY_S, format_count, format_duration, format_percent
 
 LATE_S = 0.05
 """A client that sends one request in twenty later than this measured itself too [s]."""
@@ -164,7 +180,68 @@ class Acceptance(InNotebooks):
         return [dict(row) for row in self.rows]
 
 
+@told_types
 def accept(
+    fleet: Plan | str | Path,
+    server: str | Path,
+    *,
+    rate: float | None = None,
+    requests: int = 2000,
+    seconds: float | str = "5min",
+    served_model: str | None = None,
+    api_key: str | None = None,
+) -> Acceptance:
+    """The planned traffic sent to a fleet, and its promises judged by the answers.
+
+    Parameters
+    ----------
+    fleet
+        A plan or a plan file.
+    server
+        Address of an OpenAI-compatible server; or a file that `vllm bench serve --save-detailed` or GuideLLM wrote.
+    rate
+        Requests sent a second [1/s]. Default: the plan's rate.
+    requests
+        Requests sent at most.
+    seconds
+        How long they are sent at most [s].
+    served_model
+        Name the server knows the model by. Default: the repository of its weights.
+    api_key
+        Bearer token.
+
+    Returns
+    -------
+    Acceptance
+        Every promise with its verdict, and what was measured beside what was planned.
+    """
+    content, question, planned = _planned(fleet, rate, requests, seconds)
+    if str(server).startswith(("http://", "https://")):
+        # the name is asked for only where none is given: not every model has weights whose place is known
+        serving = None if served_model else serving_of(content, standing_of(fleet).pools, DeployOptions())
+        place = Server(str(server), served_model or (serving.repository if serving else ""), api_key)
+        longest = max(float(v["value_s"]) for p in content["pools"] for v in p["latency"])
+        outcomes = send(place, planned, 3.0 * longest)
+        sent_s, whom = float(planned.times_s[-1]), str(place.endpoint)
+    else:
+        outcomes, sent_s, whom = read_results(Path(server))
+    return judge_answers(content, question.promises.latency, outcomes, sent_s, whom, question.traffic.sees_output)
+
+
+def _planned(
+    fleet: Plan | str | Path, rate: float | None, requests: int, seconds: float | str
+) -> tuple[Mapping[str, Any], CompiledQuestion, Requests]:
+    """The plan file's content, its question, and the requests it plans with."""
+    if not 1 <= requests <= 1_000_000:
+        raise InputError(f"--replay-requests: must lie in [1, 1,000,000], got {requests!r}")
+    most_s = within(seconds, "--replay-for", 1.0, DAY_S, "1 s and a day")
+    saved = standing_of(fleet)
+    inputs = saved.inputs()
+    question = compile_question(inputs, saved.traffic(inputs.cdf), rate)
+    return document_of(fleet), question, planned_requests(question.traffic, requests, most_s)
+
+
+def judge_answers(
     plan: Mapping[str, Any],
     promises: Sequence[Promise],
     outcomes: Sequence[Outcome],
@@ -326,18 +403,10 @@ def read_results(path: Path) -> tuple[list[Outcome], float, str]:
     InputError
         No such file, or none of theirs with a record per request.
     """
-    refuse_unfed(path, f"--replay: {printable(str(path))}")
     try:
-        # a device says that it holds nothing and never ends
-        with path.open("rb") as stream:
-            text = stream.read(LARGEST_RESULT + 1)
-        if len(text) > LARGEST_RESULT:
-            raise InputError(f"--replay: {path}: larger than {LARGEST_RESULT >> 20} MB")
-        data = parse_json(text, str(path))
-    except OSError as error:
-        raise InputError(f"--replay: {path}: {error.strerror}", "An address begins with http://.") from None
-    except HttpError as error:
-        raise InputError(f"--replay: {error}") from None
+        data = parse_json(read_text(path, LARGEST_RESULT, "An address begins with http://."), str(path))
+    except (HttpError, InputError) as error:
+        raise InputError(f"--replay: {getattr(error, 'message', error)}", getattr(error, "hint", None)) from None
     for reader, whose in ((_of_vllm, "vllm bench serve"), (_of_guidellm, "GuideLLM")):
         if isinstance(data, Mapping) and (found := reader(data)) is not None:
             started, outcomes = zip(*sorted(found, key=lambda pair: pair[0]), strict=True) if found else ((), ())
@@ -406,50 +475,82 @@ BLOCK = 512
 """Tokens that a block of a trace's prompts stands for, in Mooncake's format."""
 
 
-def acceptance(serving: Serving, planned: Requests, plan: str, *, generator: str, program: str, url: str) -> Rendered:
-    """The Job, and what it reads.
+@told_types
+def acceptance_job(
+    fleet: Plan | str | Path,
+    to: str = "k8s",
+    *,
+    generator: str = "vllm",
+    program: str,
+    url: str | None = None,
+    requests: int = 2000,
+    seconds: float | str = "5min",
+    name: str = "fleetopt",
+    namespace: str | None = None,
+    image: str | None = None,
+    api_key_secret: str | None = None,
+) -> Rendered:
+    """A Job that sends a fleet its planned traffic, and judges it.
 
     Parameters
     ----------
-    serving
-        The fleet.
-    planned
-        The traffic.
-    plan
-        The plan file.
+    fleet
+        A plan or a plan file.
+    to
+        How it was deployed: ``k8s``, ``kserve``, ``llm-d``, ``production-stack`` or ``dynamo``.
     generator
-        One of :data:`GENERATORS`.
+        What sends the requests: ``vllm`` (`vllm bench serve` of the engine's image) or ``guidellm``.
     program
-        An image with fleetopt in it, or the address of a wheel.
+        What the Job judges with: an image with fleetopt in it, or the address of its wheel.
     url
-        Where requests go.
+        Where the Job sends requests. Default: the service of the target.
+    requests
+        Requests of the Job at most.
+    seconds
+        How long the Job sends at most [s].
+    name, namespace, image, api_key_secret
+        As for :func:`deploy`.
+
+    Returns
+    -------
+    Rendered
+        The Job, and what it reads.
 
     Raises
     ------
     InputError
-        An unknown generator, a program that is neither, or more than a ConfigMap holds.
+        An unknown generator, a program that is neither, a target without a cluster, or more than a ConfigMap holds.
     """
+    content, _, planned = _planned(fleet, None, requests, seconds)
+    options = DeployOptions(name, namespace, image=image, api_key_secret=api_key_secret)
+    serving = serving_of(content, standing_of(fleet).pools, options)
+    target = find_target(to)
+    if not (address := url or (target.address(serving) if hasattr(target, "address") else "")):
+        raise InputError(
+            f"--acceptance: --to {to} starts replicas on hosts, where there are no Jobs",
+            "Run it there: fleetopt check plan.yaml --replay http://localhost:8080.",
+        )
     refuse_unknown("--acceptance:", generator, GENERATORS)
     if serving.model.pooling:
         raise refusal("pooling", model=serving.model)
     wheel = re.fullmatch(r"https?://\S+\.whl", program) is not None
     if not wheel and not is_pinned(program):
         raise refusal("program", program=repr(program))
-    name = f"{serving.options.name}-acceptance"
-    files = {"plan.yaml": plan, "requests.jsonl": _trace(planned)}
+    job = f"{serving.options.name}-acceptance"
+    files = {"plan.yaml": k.to_yaml(content), "requests.jsonl": _trace(planned)}
     if generator == "guidellm":
-        files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=url, serving=serving))
+        files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=address, serving=serving))
     if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * VALUES.limits["object_bytes"]:
         raise refusal("large", size=f"{size:,}")
-    seconds = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
-    load = _load(serving, generator, url, planned.times_s.size)
+    lasts_s = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
+    load = _load(serving, generator, address, planned.times_s.size)
     found = [
-        k.made("config_map", serving=serving, name=name, data=files),
-        _job(serving, name, load, program, wheel, seconds),
+        k.made("config_map", serving=serving, name=job, data=files),
+        _job(serving, job, load, program, wheel, lasts_s),
     ]
     notes = [
-        f"{planned.times_s.size:,} requests in {planned.times_s[-1]:.0f} s, sent by {generator} to {url}",
-        f"kubectl wait --for=condition=complete job/{name} says that the promises are kept; kubectl logs job/{name} how",
+        f"{planned.times_s.size:,} requests in {planned.times_s[-1]:.0f} s, sent by {generator} to {address}",
+        f"kubectl wait --for=condition=complete job/{job} says that the promises are kept; kubectl logs job/{job} how",
     ]
     return Rendered({"acceptance.yaml": k.dump(found, notes)}, tuple(notes))
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,11 +21,10 @@ from numpy.typing import NDArray
 from planner.calibrate.closed_loop import Stream
 from planner.calibrate.http import HttpError
 from planner.calibrate.live import Client, Dialect, LiveServer, Server, Together
-from planner.errors import CalibrationError
 from planner.predict.records import keys_of, uniforms
 from planner.predict.traffic import FleetTraffic
 from planner.question.compiled import Traffic
-from planner.shared.cores import cores
+from planner.shared.cores import answers_of, cores
 
 Floats = NDArray[np.float64]
 
@@ -189,32 +186,16 @@ def send(server: Server, planned: Requests, longest_s: float) -> list[Outcome]:
     rows = [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)]
     known = {"server": asdict(server), "dialect": asdict(dialect), "starts": starts, "until": starts + allowed}
     jobs = [known | {"seed": k, "rows": rows[k::processes]} for k in range(processes)]
-    parts = [_sent(jobs[0])] if processes == 1 else _from_processes(jobs, allowed)
+    if processes == 1:
+        return _sent(jobs[0])
+    longest_s = allowed + STARTING_S + AFTER_S
+    parts = answers_of(
+        "planner.operate.deploy.replay", jobs, longest_s, "sending the traffic", "Send fewer requests a second: --rate."
+    )
     found: list[Outcome] = [Outcome(0.0, 0.0, math.nan, math.nan, math.nan)] * len(rows)
     for k, part in enumerate(parts):
-        found[k::processes] = part
+        found[k::processes] = [Outcome(*row) for row in part]
     return found
-
-
-def _from_processes(jobs: Sequence[Mapping[str, Any]], allowed_s: float) -> list[list[Outcome]]:
-    """The outcomes of each job, from a process of its own."""
-    command, longest_s = [sys.executable, "-m", "planner.operate.deploy.replay"], allowed_s + STARTING_S + AFTER_S
-    with contextlib.ExitStack() as ended, ThreadPoolExecutor(len(jobs)) as speakers:
-        started = (subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in jobs)
-        running = [ended.enter_context(process) for process in started]
-        try:
-            told = [
-                speakers.submit(process.communicate, json.dumps(job), longest_s)
-                for process, job in zip(running, jobs, strict=True)
-            ]
-            return [[Outcome(*row) for row in json.loads(one.result()[0])] for one in told]
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            raise CalibrationError(
-                "a client process ended by itself", "Send fewer requests a second: --rate."
-            ) from None
-        finally:
-            for process in running:
-                process.kill()
 
 
 def _sent(job: Mapping[str, Any]) -> list[Outcome]:

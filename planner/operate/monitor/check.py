@@ -9,18 +9,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from planner.ask.asked import standing_of
 from planner.errors import InfeasibleError
 from planner.operate.deploy.serving import object_name
-from planner.operate.monitor.measured import AllSeries, Measured, Promised, by_pool, dialect_of, measured
+from planner.operate.monitor.measured import (
+    Measured,
+    Promised,
+    Series,
+    by_pool,
+    dialect_of,
+    measured,
+    metrics,
+)
+from planner.operate.monitor.names import scalers_of
 from planner.operate.monitor.policy import Policy
 from planner.papers.statistics import Estimate
-from planner.plans import SavedPool
+from planner.plans import Plan, SavedPool
 from planner.predict.methods.base import MEAN_LEVELS, Prediction, unstable
 from planner.predict.methods.joint import frechet
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs
 from planner.routing import ROUTINGS, Routing
+from planner.shared.arguments import told_types
 from planner.shared.documents import shipped
 from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record, json_number, plain
@@ -203,41 +214,52 @@ LATELY = 4
 """Stretches at the end of the window, the least busy of which says what a scaler must want by then."""
 
 
-def check_fleet(
-    inputs: PlanInputs,
-    workload: Workload,
-    saved: Sequence[SavedPool],
-    series: AllSeries,
-    prefix: str = "fleetopt",
-    scalers: Mapping[str, Policy] | None = None,
+@told_types
+def check(
+    fleet: Plan | str | Path,
+    prometheus: str | Path | Mapping[str, Sequence[Series]],
+    *,
+    name: str = "fleetopt",
+    policy: Sequence[str | Path] | None = None,
+    **options: Any,
 ) -> FleetCheck:
-    """Hold a plan against the series of its fleet.
+    """Metrics of a running fleet against its plan at the traffic measured.
 
     Parameters
     ----------
-    inputs, workload, saved
-        The plan: options, traffic, pools.
-    series
-        Metric -> series.
-    prefix
-        Objects of the fleet are called ``prefix-pool``.
-    scalers
-        Pool -> the rule that sets its replicas.
+    fleet
+        A plan or a plan file.
+    prometheus
+        As for :func:`metrics`, or what it returned.
+    name
+        Objects of the fleet are called ``name-pool``.
+    policy
+        Files of the scalers that set its replicas: then as many are expected as these want for the traffic measured.
+    options
+        As for :func:`metrics`.
+
+    Returns
+    -------
+    FleetCheck
+        What moved, how the promises stand, what the plan would be now.
 
     Raises
     ------
     InputError
         Metrics of no known server, too few requests.
     """
-    planned = standing_fleet(compile_question(inputs, workload), saved)
+    series = prometheus if isinstance(prometheus, Mapping) else metrics(prometheus, **options)
+    saved = standing_of(fleet)
+    inputs, by_name = saved.inputs(), {p.name: p for p in saved.pools}
+    traffic, scalers = saved.traffic(inputs.cdf), scalers_of(policy, name, [*by_name])
+    planned = standing_fleet(compile_question(inputs, traffic), saved.pools)
     server, names = dialect_of(series)
-    owned = by_pool(series, [(p.name, object_name(p.name, prefix)) for p in planned.pools])
-    by_name = {p.name: p for p in saved}
+    owned = by_pool(series, [(p.name, object_name(p.name, name)) for p in planned.pools])
     pools = [
-        _Pool(planned, k, measured(owned[p.name], names), by_name[p.name], (scalers or {}).get(p.name))
+        _Pool(planned, k, measured(owned[p.name], names), by_name[p.name], scalers.get(p.name))
         for k, p in enumerate(planned.pools)
     ]
-    real = _at_measured(inputs, workload, saved, pools)
+    real = _at_measured(inputs, traffic, saved.pools, pools)
     seen = real.as_engines_see()
     return FleetCheck(server.name, tuple(pool.checked(real, seen) for pool in pools))
 

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,9 +19,10 @@ from planner.calibrate.http import Connection, Endpoint, HttpError, parse_json
 from planner.errors import InputError
 from planner.operate.monitor.names import DIALECTS, Dialect
 from planner.papers.statistics import Estimate, student_t
+from planner.shared.arguments import told_types
 from planner.shared.documents import parse_json as parse_file
 from planner.shared.documents import printable, read_text
-from planner.units import MOST, SECONDS, WEEK_S
+from planner.units import MOST, SECONDS, WEEK_S, parse_duration
 
 Floats = NDArray[np.float64]
 
@@ -150,6 +152,36 @@ def read_server(
     finally:
         connection.close()
     return found
+
+
+@told_types
+def metrics(
+    prometheus: str | Path, *, window: float | str = "1h", selector: str = "", api_key: str | None = None
+) -> dict[str, list[Series]]:
+    """The series of a fleet, for :func:`check`.
+
+    Parameters
+    ----------
+    prometheus
+        Address of a Prometheus server, or a file of its answers to range queries (JSON).
+    window
+        How far back to look, 1min to 14 days [s].
+    selector
+        Label matchers of the fleet's series, without braces: 'namespace="serving"'.
+    api_key
+        Bearer token for the server.
+
+    Returns
+    -------
+    dict
+        Metric -> series.
+    """
+    place = str(prometheus)
+    if not place.startswith(("http://", "https://")):
+        if re.fullmatch(r"[\w.-]+:\d+(/.*)?", place) and not Path(place).exists():
+            raise InputError(f"{place}: no such file", f"An address begins with its scheme: http://{place}.")
+        return read_answers(place)
+    return read_server(place, queries(), parse_duration(window, "--window"), selector, api_key)
 
 
 def to_file(series: AllSeries) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from planner.errors import refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engines
 from planner.operate.deploy.serving import object_name
-from planner.operate.monitor.policy import Policy
+from planner.operate.monitor.policy import Policy, policies_of
 from planner.promise import MEAN
 from planner.shared.documents import load_document
 from planner.shared.templates import templates
@@ -124,6 +124,14 @@ class Running:
 def names_of(prefix: str, pool: str, role: str) -> list[str]:
     """Names under which a pool is scaled, whatever wrote it."""
     return [Running(deployed, prefix, pool, role).called("target")["name"] for deployed in ("k8s", "kserve", "dynamo")]
+
+
+def scalers_of(paths: Sequence[str | Path] | None, name: str, pools: Sequence[str]) -> dict[str, Policy]:
+    """Rules of files by pool, whatever wrote the objects they scale."""
+    if not paths:
+        return {}
+    roles = {p: p if set(pools) == {"prefill", "decode"} else "both" for p in pools}
+    return policies_of([Path(p) for p in paths], [(p, names_of(name, p, roles[p])) for p in pools])
 
 
 class Names:

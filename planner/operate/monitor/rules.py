@@ -6,16 +6,21 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from planner.ask.asked import standing
+from planner.catalog.load import repository
 from planner.errors import refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engine
 from planner.operate.deploy.kubernetes import dump
 from planner.operate.deploy.serving import estimated_startup
 from planner.operate.monitor.check import LIMITS
-from planner.operate.monitor.names import Running, dialect_of_engine
+from planner.operate.monitor.names import Running, dialect_of_engine, find_deployed, scalers_of
 from planner.operate.monitor.policy import Policy
+from planner.plans import Plan
 from planner.promise import MEAN, Promise
+from planner.shared.arguments import told_types
 from planner.shared.templates import templates
 from planner.size.fleet import Fleet
 from planner.size.pool import Pool
@@ -272,39 +277,67 @@ INTERVAL = "15s"
 """Between two looks at a pod: a scaler's rates need several in their window."""
 
 
-def monitoring_files(fleet: Fleet, watched: Watched, to: str = "files") -> dict[str, str]:
-    """File -> text.
+@told_types
+def monitoring_rules(
+    fleet: Plan | str | Path,
+    *,
+    name: str = "fleetopt",
+    selector: str = "",
+    to: str = "files",
+    deployed: str | None = None,
+    namespace: str | None = None,
+    policy: Sequence[str | Path] | None = None,
+) -> dict[str, str]:
+    """Prometheus rules and a Grafana dashboard of a plan.
 
     Parameters
     ----------
     fleet
-        The plan's fleet.
-    watched
-        Whose series they are about.
+        A plan or a plan file.
+    name
+        Objects of the fleet are called NAME-POOL, as `deploy` names them.
+    selector
+        Label matchers of the fleet's series, without braces.
     to
-        A name of :data:`KINDS`.
+        With --emit-rules: files, or kubernetes (PodMonitor, PrometheusRule, the dashboard's ConfigMap, and Google's).
+    deployed
+        What `deploy --to` the fleet was written with: k8s, llm-d, kserve or dynamo. Default: of kubernetes k8s.
+    namespace
+        Kubernetes namespace of the fleet, for --emit-rules.
+    policy
+        The scaler of the fleet (what `autoscale --to` wrote, or yours): it says how many replicas to expect.
+
+    Returns
+    -------
+    dict of str to str
+        File -> text.
 
     Raises
     ------
     InputError
         Another kind.
     """
+    built = standing(fleet)
+    known = find_deployed(deployed or "k8s") if deployed or to == "kubernetes" else ""
+    asked = str(built.question.asked["model"])
+    scalers = scalers_of(policy, name, [p.name for p in built.pools])
+    watched = Watched(name, selector, known, (repository(asked) or asked) if known else "", namespace, scalers)
     refuse_unknown("--to:", to, KINDS)
-    groups, panels, head = rule_groups(fleet, watched)
+    groups, panels, head = rule_groups(built, watched)
     head = ["Written by `fleetopt check --emit-rules` from a plan; " + head[0], *head[1:]]
-    prefix, board = watched.prefix, json.dumps(dashboard(watched.prefix, panels), indent=1)
+    board = json.dumps(dashboard(name, panels), indent=1)
     if to == "files":
-        return {f"{prefix}-rules.yaml": dump([{"groups": groups}], head), f"{prefix}-dashboard.json": board}
+        return {f"{name}-rules.yaml": dump([{"groups": groups}], head), f"{name}-dashboard.json": board}
 
-    known = {"prefix": prefix, "namespace": watched.namespace or None}
+    whose = {"prefix": name, "namespace": namespace or None}
     scraped: dict[str, Any] = {"pod_monitor": None, "pod_monitoring": []}
-    if (watched.deployed or SCRAPED[0]) in SCRAPED:
-        path = engine(fleet.pools[0].option.profile.engine or DEFAULT_ENGINE).metrics_path
-        picker = [{"port": "metrics", "interval": INTERVAL}] if watched.deployed == "llm-d" else []
-        scraped = {name: _filled(name, **known, path=path, interval=INTERVAL, picker=picker) for name in scraped}
+    if (known or SCRAPED[0]) in SCRAPED:
+        path = engine(built.pools[0].option.profile.engine or DEFAULT_ENGINE).metrics_path
+        picker = [{"port": "metrics", "interval": INTERVAL}] if known == "llm-d" else []
+        scraped = {part: _filled(part, **whose, path=path, interval=INTERVAL, picker=picker) for part in scraped}
     heads = {
-        f"{prefix}-prometheusrule.yaml": head,
-        f"{prefix}-gke.yaml": ["Google's managed Prometheus, in place of the PodMonitor and PrometheusRule"],
+        f"{name}-prometheusrule.yaml": head,
+        f"{name}-gke.yaml": ["Google's managed Prometheus, in place of the PodMonitor and PrometheusRule"],
     }
-    found = _filled("kubernetes", **known, **scraped, groups=groups, board=board)
-    return {name: dump(documents, heads.get(name, ())) for name, documents in found.items()}
+    found = _filled("kubernetes", **whose, **scraped, groups=groups, board=board)
+    return {file: dump(documents, heads.get(file, ())) for file, documents in found.items()}

@@ -45,8 +45,6 @@ class DecodePool(ReplayPool):
         See :class:`planner.predict.records.Decoders`.
     """
 
-    one_by_one = False
-
     def __init__(
         self,
         traffic: PoolTraffic,

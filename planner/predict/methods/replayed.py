@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -54,9 +54,8 @@ KEPT = 0.95
 """Share of the windows that keep what is promised of windows [1]."""
 
 ROOTS = 4.0
-"""Late requests of a few of many draws of the gateway that lie so many square roots of what is allowed away from it decide for all:
-from draw to draw they scatter by 1.1 roots, at most 1.9, as late requests come together (eight questions of four traces); the
-fewer draws are left the less they can change."""
+"""Late requests of a sample that lie so many square roots of what is allowed away from it decide for all: from draw to draw they
+scatter by 1.1 roots, at most 1.9, as late requests come together (eight questions of four traces)."""
 
 FAR_BELOW = (0.9, 0.6, 0.2)
 """Latencies over their limit from which on the one that is promised is looked for, the next where it is not among them [1]; below
@@ -124,6 +123,9 @@ class Answered:
     ttft_s: Floats
 
 
+Late = dict[tuple[str, float], tuple[float, bool]]
+"""Latency and limit -> share of the requests beyond it, of all that count [1]; False = at least so many."""
+
 Capacity = Callable[[PoolLaw], float]
 """Largest stable rate of a replica that gets given requests, at `slow` = 1 [1/s]."""
 
@@ -156,9 +158,6 @@ class ReplayPool(PoolModel):
 
     tokens_per_unit = 1.0
 
-    one_by_one = True
-    """Whether requests come by themselves, to these replicas alone."""
-
     sessions: Sessions | None = None
     """The same requests session by session where prompts come back; they are drawn, as long as one draw stands for all."""
 
@@ -179,8 +178,7 @@ class ReplayPool(PoolModel):
         self._known: dict[tuple[object, ...], Prediction] = {}
         self._kept: dict[tuple[object, ...], bool] = {}
         self._over: dict[tuple[object, ...], float] = {}
-        self._first: dict[tuple[object, ...], dict[str, tuple[float, float]] | None] = {}
-        self._late: dict[tuple[object, ...], dict[tuple[str, float], tuple[float, bool]]] = {}
+        self._late: dict[tuple[object, ...], Late] = {}
         self._under_others: dict[tuple[float, int | None], PoolModel] = {}
         self._mark = object()
 
@@ -236,22 +234,15 @@ class ReplayPool(PoolModel):
 
     def keeps(self, rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
         """See :class:`PoolModel`: a replay that ends as soon as a promise is broken; of a sample unless it is to be `sure`."""
-        whole = sure or self.windows_s or self._is_whole(rate_per_s, replicas)
-        most = WHOLE if whole else SAMPLE
-        key = (rate_per_s, replicas, tuple(promises), most if sure else SAMPLE)
+        most = WHOLE if sure or self.windows_s or self._is_whole(rate_per_s, replicas) else SAMPLE
+        key = (rate_per_s, replicas, tuple(promises), most)
         if key not in self._kept:
-            alike = (rate_per_s, replicas, key[3])
-            by_turns = self._is_by_turns(rate_per_s, replicas, promises)
-            kept = None if by_turns and sure else self._by_late(alike, promises)
-            if kept is None and by_turns:
-                kept = self._keeps_by_turns(rate_per_s, replicas, promises, sure)
-            elif kept is None and self._breaks_when_busiest(rate_per_s, replicas, promises):
-                kept = False
-                self._note_late(alike, promises, None)
-            elif kept is None:
+            late = self._late.setdefault((rate_per_s, replicas, most), {})
+            kept = self._by_turns(rate_per_s, replicas, promises) if sure else None
+            if kept is None and (kept := self._by_late(late, promises)) is None:
                 played = self._play(rate_per_s, replicas, most, self.draw, promises)
                 kept = played.run.ended_early < 0
-                self._note_late(alike, promises, played if kept else None)
+                self._note_late(late, promises, played)
                 kept = kept and (self._limits_say_all(promises) or self._keeps_all(played, promises))
                 if kept:
                     # it went to its end: what is asked next is often what it tells
@@ -260,14 +251,56 @@ class ReplayPool(PoolModel):
             self._kept[key] = kept and rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
 
+    def _by_turns(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> bool | None:
+        """What several draws of the gateway say, one after the other until those so far leave no doubt; ``None`` where not so many
+        are laid out, or late requests do not say all."""
+        if self.sessions is not None or self.draw is not None or not self._limits_say_all(promises):
+            return None
+        laid, late = self._lay(rate_per_s, replicas, WHOLE, None), dict.fromkeys(METRICS, 0.0)
+        size = laid.row.size // laid.repeats
+        if laid.repeats == 1 or size > SAMPLE:
+            return None
+        for turn in range(1, laid.repeats + 1):
+            part, doubt = slice((turn - 1) * size, turn * size), ROOTS * math.sqrt(1.0 - turn / laid.repeats)
+            own = replace(laid, times_s=laid.times_s[:size], row=laid.row[:size], key=laid.key[part])
+            requests, decodes = self._sent(self.traffic, own)
+            limits = [(x, turn * x.late, doubt * math.sqrt(turn * x.late)) for x in self._limits(promises, requests)]
+            left = [replace(x, late=allowed + more - late[x.metric]) for x, allowed, more in limits]
+            if min(x.late for x in left) < 0.0:
+                return False
+            run = self._replayed(requests, laid.replicas, replicas, left)
+            if run.ended_early >= 0:
+                return False
+            for x, _, _ in limits:
+                late[x.metric] += _beyond(run, requests, decodes, x)
+            if all(late[x.metric] <= allowed - more for x, allowed, more in limits):
+                return True
+        return False
+
+    def _by_late(self, known: Late, promises: Sequence[Promise]) -> bool | None:
+        """What replays of the same requests say, of which more or fewer were allowed to be late; ``None`` = not enough."""
+        told = [(1.0 - p.quantile, *known.get((p.metric, p.limit_s), (0.0, False))) for p in promises]
+        if any(late > allowed * (1.0 + 1e-12) for allowed, late, _ in told):
+            return False
+        return True if told and all(whole for *_, whole in told) and self._limits_say_all(promises) else None
+
+    def _note_late(self, known: Late, promises: Sequence[Promise], played: Played) -> None:
+        """Keep which share of the requests was late in a replay, or that it was more than is allowed where that ended it."""
+        if self.tokens_per_unit != 1.0 or {p.kind for p in promises} - {*METRICS} or not self._limits_say_all(promises):
+            return
+        requests, whole = played.requests, played.run.ended_early < 0
+        for p, limit in zip(promises, self._limits(promises, requests), strict=True):
+            late = _beyond(played.run, requests, requests.output_tokens - 1.0, limit) if whole else limit.late
+            if whole or len(promises) == 1:
+                known[p.metric, p.limit_s] = ((1.0 - p.quantile) * late / limit.late if limit.late else late, whole)
+
     def excess(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
         """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
         if self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
             return math.nan
         if (key := (rate_per_s, replicas, tuple(promises))) in self._over:
             return self._over[key]
-        by_turns = self._is_by_turns(rate_per_s, replicas, promises)
-        most = WHOLE if not by_turns and self._is_whole(rate_per_s, replicas) else SAMPLE
+        most = WHOLE if self._is_whole(rate_per_s, replicas) else SAMPLE
         if (played := self._last_played(rate_per_s, replicas, most, self.draw)) is None:
             # other questions on the same thread may have answered it: what is asked next must not hang on them
             played = self._play(rate_per_s, replicas, most, self.draw, ())
@@ -548,109 +581,6 @@ class ReplayPool(PoolModel):
         held = self.traffic.fleet.sending.in_flight * self.traffic.law.share * laid_for / replicas
         clients = None if math.isinf(held) else Clients(in_flight=max(math.floor(held), 1))
         return replay(requests, replace(self.engine, count=laid_for), clients, limits=limits)
-
-    def _by_late(self, alike: tuple[object, ...], promises: Sequence[Promise]) -> bool | None:
-        """What a replay of the same requests says, of which more or fewer were allowed to be late; ``None`` = not enough."""
-        known, whole = self._late.get(alike, {}), bool(promises)
-        for p in promises:
-            late, exact = known.get((p.metric, p.limit_s), (0.0, False))
-            if late > (1.0 - p.quantile) * (1.0 + 1e-12):
-                return False
-            whole &= exact
-        return True if whole and self._limits_say_all(promises) else None
-
-    def _note_late(self, alike: tuple[object, ...], promises: Sequence[Promise], played: Played | None) -> None:
-        """Keep which share of the requests was late in a replay that went to its end, or that it was more than is allowed."""
-        several = self.tokens_per_unit != 1.0 or any(p.kind not in METRICS for p in promises)
-        if several or not self._limits_say_all(promises) or (played is None and len(promises) > 1):
-            return
-        known = self._late.setdefault(alike, {})
-        if played is None:
-            known[promises[0].metric, promises[0].limit_s] = (1.0 - promises[0].quantile, False)
-            return
-        requests = played.requests
-        decodes = requests.output_tokens - 1.0 if played.decodes is None else played.decodes
-        for p, x in zip(promises, self._limits(promises, requests), strict=True):
-            beyond = _beyond(played.run, requests, decodes, x)
-            known[p.metric, p.limit_s] = ((1.0 - p.quantile) * beyond / x.late if x.late else beyond, True)
-
-    def _is_by_turns(self, rate: float, replicas: int, promises: Sequence[Promise]) -> bool:
-        """Whether a decision takes several draws of the gateway, each of all requests, whose late ones can be counted."""
-        if not self.one_by_one or self.draw is not None or not self._limits_say_all(promises):
-            return False
-        few = self.is_short(rate, replicas)
-        return few and self.traffic.copies(rate) * self.traffic.own.requests <= SAMPLE
-
-    def _keeps_by_turns(self, rate: float, replicas: int, promises: Sequence[Promise], sure: bool) -> bool:
-        """What the first draw of the gateway says, or all together: one after the other until those so far leave no doubt."""
-        key = (rate, replicas, tuple(promises))
-        if key not in self._first:
-            breaks = self._breaks_when_busiest(rate, replicas, promises)
-            first = self._first[key] = None if breaks else self._turn(0, {}, ROOTS, rate, replicas, promises)
-            alike = self._late.setdefault((rate, replicas, SAMPLE), {})
-            for p in promises if first or len(promises) == 1 else ():
-                beyond, allowed = (1.0, 1.0) if first is None else first[p.metric]
-                alike[p.metric, p.limit_s] = ((1.0 - p.quantile) * beyond / allowed, first is not None)
-        turns = self.traffic.repeats(rate, replicas, self.engine.routing) if sure else 1
-        found = self._first[key]
-        for turn in range(turns):
-            roots = ROOTS * math.sqrt(1.0 - (turn + 1) / turns)
-            if turn and found is not None:
-                late = {metric: beyond for metric, (beyond, _) in found.items()}
-                found = self._turn(turn, late, roots, rate, replicas, promises)
-            if found is None:
-                return False
-            if all(beyond <= allowed - roots * math.sqrt(allowed) for beyond, allowed in found.values()):
-                return True
-        return False
-
-    def _breaks_when_busiest(self, rate: float, replicas: int, promises: Sequence[Promise]) -> bool:
-        """Whether the busiest episodes, each begun with idle replicas, have :data:`ROOTS` more late requests than all together may.
-
-        What replicas still have to do when an episode begins would make more of them late: such a refusal needs no other request.
-        """
-        if not (self.one_by_one and self.sessions is None and self.traffic.fleet.sending.ordinary):
-            return False
-        laid = self._lay(rate, replicas, SAMPLE, self.draw)
-        if (busiest := self.traffic.busiest(laid, (rate, self.draw))) is None:
-            return False
-        limits = self._limits(promises, self._sent(self.traffic, laid)[0])
-        limits = [replace(x, late=x.late + ROOTS * math.sqrt(x.late)) for x in limits]
-        return self._replayed(self._sent(self.traffic, busiest)[0], laid.replicas, replicas, limits).ended_early >= 0
-
-    def _turn(
-        self,
-        turn: int,
-        late: Mapping[str, float],
-        roots: float,
-        rate: float,
-        replicas: int,
-        promises: Sequence[Promise],
-    ) -> dict[str, tuple[float, float]] | None:
-        """By latency, requests beyond their limit in all draws up to this one and how many may be; ``None`` = `roots` more are.
-
-        `late` are those of the draws before.
-        """
-        laid = self._lay(rate, replicas, SAMPLE, None).turned(turn)
-        requests, decodes = self._sent(self.traffic, laid)
-        limits, asked = self._limits(promises, requests), []
-        for limit in limits:
-            allowed = (turn + 1) * limit.late
-            left = allowed + roots * math.sqrt(allowed) - late.get(limit.metric, 0.0)
-            if left < 0.0:
-                return None
-            asked.append(replace(limit, late=left))
-        run = self._replayed(requests, laid.replicas, replicas, asked)
-        if run.ended_early >= 0:
-            return None
-        if turn == 0:
-            # what is asked next is often what it tells
-            played = Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes)
-            self._keep_played(rate, replicas, SAMPLE, None, played)
-        return {
-            x.metric: (late.get(x.metric, 0.0) + _beyond(run, requests, decodes, x), (turn + 1) * x.late)
-            for x in limits
-        }
 
     def _sent(self, traffic: PoolTraffic, laid: Laid) -> tuple[Requests, Floats]:
         """Requests that were laid out, as the engine counts them, and the tokens of each after the first."""

@@ -68,7 +68,6 @@ class SessionPool(ReplayPool):
         Where prompts are kept beside the KV memory.
     """
 
-    one_by_one = False
     sessions: Sessions
 
     def __init__(

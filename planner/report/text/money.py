@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planner.ask.asked import MORE
 from planner.ask.classes import TieredPlan
 from planner.ask.costs import Costs
 from planner.ask.growth import Growth
-from planner.ask.peaks import MORE, Peak
+from planner.ask.peaks import Peak
 from planner.ask.schedule import Schedule
 from planner.ask.services import ServicePlan, ServicesPlan
 from planner.report.blocks import Block, Table, Text

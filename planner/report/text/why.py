@@ -67,10 +67,6 @@ DROPPED = ("share", "slots", "running", "rate/s", "cost/hour", TOTAL, "input tok
 """Columns that a narrow page leaves out, the first to go first."""
 
 
-MANY = 10.0
-"""More than this many times the replicas at the slow end of the band is told as that."""
-
-
 def pool_cells(pool: PoolPlan) -> list[str]:
     """The cells of one pool, before its latencies and cost."""
     top = format_count(round(pool.high_tokens))
@@ -81,7 +77,7 @@ def pool_cells(pool: PoolPlan) -> list[str]:
     if pool.replicas_low and (pool.replicas_low, pool.replicas_high) != (pool.replicas, pool.replicas):
         high = pool.replicas_high
         # near the least that can be had the slow end of the band takes any number: no digit of it means anything
-        most = f"more than {MANY:g}x" if high is not None and high > MANY * pool.replicas else format_count(high or 0)
+        most = "more than 10x" if high is not None and high > 10 * pool.replicas else format_count(high or 0)
         low = format_count(pool.replicas_low)
         replicas += f" ({low}, at worst no number)" if high is None else f" ({low}-{most})"
     told = {"band": band, "replicas_told": replicas, "running": pool.slot_occupancy * pool.slots}

@@ -19,13 +19,14 @@ from planner.size.alone import speculation_remark
 from planner.size.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.size.fleet import Fleet, Shape, Solved, serving
 from planner.size.grid import TAIL_LEVELS, engine_choices, least_by_hardware
-from planner.size.margin import Margin, error_of
+from planner.size.margin import Margin
 from planner.size.pool import (
     Pool,
     Shortfall,
     evaluate_pool,
     fits,
     pool_for,
+    pool_keeps,
     smallest_pool,
     without_luck,
 )
@@ -114,12 +115,10 @@ class Colocated(Fleet):
         if self.promises.of_fleet:
             return super().stands(rate_per_s, margins)
         for pool, margin in zip(self.pools, margins, strict=True):
-            n, rate, promises = pool.replicas, rate_per_s * pool.law.share, self._asked_of(pool)
-            if n < max(promises.min_replicas, self._least(pool, rate)):
+            rate, promises = rate_per_s * pool.law.share, self._asked_of(pool)
+            if pool.replicas < max(promises.min_replicas, self._least(pool, rate)):
                 return False
-            if rate > promises.utilization_cap * n * pool.model.capacity_at(n) * (1.0 + 1e-12):
-                return False
-            if promises.latency and not pool.model.under(margin.slow).keeps(rate, n, promises.latency, True):
+            if not pool_keeps(pool, rate, promises, margin.slow, sure=True):
                 return False
         return True
 
@@ -152,14 +151,6 @@ class Colocated(Fleet):
         units[dearest] += UNITS - sum(units)
         return [(u / UNITS, start) for u, start in zip(units, starts, strict=True)]
 
-    def slowed(self, deviations: float, draw: int | None = None) -> Colocated:
-        """See :meth:`planner.size.fleet.Fleet.slowed`."""
-        pools = []
-        for pool in self.pools:
-            slow = Margin(deviations, error_of(pool.option.profile, self.promises.latency)).slow
-            pools.append(replace(pool, model=pool.model.under(slow, draw)))
-        return Colocated(self.question, pools)
-
     def keeps(self, rate_per_s: float) -> bool:
         """See :meth:`planner.size.fleet.Fleet.keeps`."""
         own = self.promises.of_pools
@@ -172,10 +163,10 @@ class Colocated(Fleet):
             tail <= 1.0 - p.quantile + 1e-12 for tail, p in zip(self.tails(found), self.shared_promises, strict=True)
         )
 
-    def _least(self, pool: Pool, rate: float) -> int:
-        """Replicas that the hardware takes whatever the method says."""
+    def _least(self, pool: Pool, rate_per_s: float) -> int:
+        """Replicas of a pool at a rate of its own [1/s] that the hardware takes whatever the method says."""
         sums = pool.law.moments / pool.law.share
-        return int(least_by_hardware(self.method, pool.option, sums, rate))
+        return int(least_by_hardware(self.method, pool.option, sums, rate_per_s))
 
     # --- what one step more or less would change ------------------------------------------------------------------
 
@@ -277,11 +268,6 @@ class Colocated(Fleet):
         option, law = self.pools[k].option, self.pools[k].law
         high = option.max_model_len if k == len(self.pools) - 1 else law.upper.boundary
         return pool_for(question, option, law, high)
-
-    def grown(self, growth: str) -> Colocated | None:
-        """See :meth:`planner.size.fleet.Fleet.grown`."""
-        pools = [replace(pool, model=model) for pool in self.pools if (model := pool.model.grown(growth)) is not None]
-        return Colocated(self.question, pools) if len(pools) == len(self.pools) else None
 
     def assumptions(self) -> Iterator[Remark]:
         """What was assumed of lengths and the gateway."""

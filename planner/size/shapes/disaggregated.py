@@ -6,7 +6,6 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -123,7 +122,6 @@ class Disaggregated(Fleet):
         self._cached_share = float(weight @ np.broadcast_to(cached, weight.shape))
         self.slots = Slots(0, "")
         self._traffic = traffic_of(question.traffic, replace(self.law, cached_share=cached))
-        self.decode: DecodePool | None = None
         first = Replicas(
             1,
             prefill_option.profile.iteration,
@@ -132,18 +130,18 @@ class Disaggregated(Fleet):
             engine="prefill",
         )
         capacity = self._prompts_per_s(replace(self.law, cached_share=cached))
+        decode = None
         if self.decode_share > 0.0:
             moving = self.moving
-            self.decode = self._decode_pool(length[moving], output[moving], weight[moving], first, capacity)
-        key = prefill_option.label, self._answer_step_s()
+            decode = self._decode_pool(length[moving], output[moving], weight[moving], first, capacity)
+        key = prefill_option.label, self._answer_step_s(decode)
         prefills = {} if prefills is None else prefills
         if key not in prefills:
             prefills[key] = self._prefill_pool(first, key[1])
-        self.prefill: ReplayPool = prefills[key]
-        self.pools = [self._pool(PREFILL, self.law, prefill_option, self.prefills)]
-        if self.decode is not None:
+        self.pools = [self._pool(PREFILL, self.law, prefill_option, prefills[key])]
+        if decode is not None:
             law = replace(self.law, share=self.decode_share, upper=State(float(decode_option.max_model_len)))
-            self.pools.append(self._pool(DECODE, law, decode_option, self.decodes))
+            self.pools.append(self._pool(DECODE, law, decode_option, decode))
 
     @property
     def helps_at(self) -> float:
@@ -157,11 +155,11 @@ class Disaggregated(Fleet):
         helps = self.helps_at < math.inf
         return float(max(self.decode_option.token_budget, self.slots.count)) if helps else math.inf
 
-    def _answer_step_s(self) -> float:
+    def _answer_step_s(self, decode: PoolModel | None) -> float:
         """About what each token of an answer takes, to a twentieth [s]: sessions come back to their prefix after it; 0 without."""
-        if self.question.traffic.sessions is None or self.decode is None:
+        if self.question.traffic.sessions is None or decode is None:
             return 0.0
-        step = self.decode.unloaded((0.5,)).value("tpot_s", 0.5)
+        step = decode.unloaded((0.5,)).value("tpot_s", 0.5)
         return float(1.05 ** round(math.log(step) / math.log(1.05)))
 
     def _prompts_per_s(self, law: PoolLaw) -> float:
@@ -254,13 +252,24 @@ class Disaggregated(Fleet):
     @property
     def prefills(self) -> PoolModel:
         """The prefill pool in whole replicas."""
-        return _in_replicas(self.prefill, self.prefill_option)
+        return self.pools[0].model
+
+    @property
+    def prefill(self) -> PoolModel:
+        """The same of single copies."""
+        return self.prefills.single
 
     @property
     def decodes(self) -> PoolModel:
         """The decode pool in whole replicas, where anybody decodes."""
-        assert self.decode is not None
-        return _in_replicas(self.decode, self.decode_option)
+        return self.pools[1].model
+
+    @property
+    def decode(self) -> DecodePool | None:
+        """The same of single copies; ``None`` where nobody decodes."""
+        found = self.decodes.single if len(self.pools) > 1 else None
+        assert found is None or isinstance(found, DecodePool)
+        return found
 
     def _behind(self, prefills: int) -> PoolModel:
         """The decode pool in whole replicas behind so many prefill replicas."""
@@ -364,15 +373,14 @@ class Disaggregated(Fleet):
         self, rate_per_s: float, margins: Sequence[Margin], near: Sequence[int] | None = None, quick: bool = False
     ) -> list[Pool] | Shortfall:
         """See :meth:`planner.size.fleet.Fleet.sizes_for`."""
-        return self.sizes(rate_per_s, self.promises, quick, max(margins, key=lambda margin: margin.sd))
+        return self.sizes(rate_per_s, self.promises, quick, margins[0])
 
     def sizes(
         self, rate_per_s: float, promises: Promises, quick: bool = False, margin: Margin | None = None
     ) -> list[Pool] | Shortfall:
         """Both pools with the fewest replicas that keep other promises; by a sample of the requests where it is to be `quick`."""
-        found = self._sizes(
-            rate_per_s, promises, quick, self._margin(promises.confidence) if margin is None else margin
-        )
+        margin = self.margins(promises.confidence)[0] if margin is None else margin
+        found = self._sizes(rate_per_s, promises, quick, margin)
         if isinstance(found, Shortfall):
             return found
         return [pool.sized(*size) for pool, size in zip(self.pools, found, strict=True)]
@@ -404,7 +412,7 @@ class Disaggregated(Fleet):
     def least_cost(self) -> float:
         """A cost no numbers of replicas stay below: prefill sized for its TTFT, decode by its capacity [USD/hour]."""
         ttft = tuple(p for p in self.promises.latency if p.metric == "ttft_s" and math.isinf(self.helps_at))
-        margin = self._margin(self.promises.confidence)
+        margin = self.margins(self.promises.confidence)[0]
         first = smallest_pool(self.prefills, self.rate, self.promises.only(ttft), 1, self.levels, None, True, margin)
         if isinstance(first, Shortfall):
             return math.inf
@@ -505,14 +513,6 @@ class Disaggregated(Fleet):
             best = (cost(n, most), n, most)
         return best[1], best[2]
 
-    def slowed(self, deviations: float, draw: int | None = None) -> Disaggregated:
-        """See :meth:`planner.size.fleet.Fleet.slowed`: both engines by the error of the less known."""
-        slow = math.exp(deviations * self._margin(0.5).sd)
-        fleet = copy(self)
-        fleet.prefill = self.prefill.under(slow, draw)  # type: ignore[assignment]
-        fleet.decode = None if self.decode is None else self.decode.under(slow, draw)  # type: ignore[assignment]
-        return fleet
-
     def keeps(self, rate_per_s: float) -> bool:
         """See :meth:`planner.size.fleet.Fleet.keeps`."""
         prefills, decodes = self.counts[0], self.counts[-1]
@@ -524,22 +524,9 @@ class Disaggregated(Fleet):
             return False
         return not both or self._behind(prefills).keeps(rate_per_s * self.decode_share, decodes, both)
 
-    def _margin(self, confidence: float) -> Margin:
-        """Iteration times with which the fleet keeps its promises: those of the less known of its engines for both."""
-        errors = 1 if self.prefill_option.gpu.name == self.decode_option.gpu.name else 2
-        profiles = (self.prefill_option.profile, self.decode_option.profile)
-        margins = [Margin.of(confidence, p, self.promises.latency, errors) for p in profiles]
-        return max(margins, key=lambda margin: margin.sd)
-
-    def grown(self, growth: str) -> Disaggregated | None:
-        """See :meth:`planner.size.fleet.Fleet.grown`."""
-        fleet = copy(self)
-        prefill, decode = self.prefill.grown(growth), None if self.decode is None else self.decode.grown(growth)
-        if prefill is None:  # sessions begin at random
-            return None
-        assert isinstance(prefill, ReplayPool) and (decode is None or isinstance(decode, DecodePool))
-        fleet.prefill, fleet.decode = prefill, decode
-        return fleet
+    def margins(self, confidence: float) -> list[Margin]:
+        """See :meth:`planner.size.fleet.Fleet.margins`: those of the less known of its engines for both."""
+        return [max(super().margins(confidence), key=lambda margin: margin.sd)] * len(self.pools)
 
     def routed(self, question: CompiledQuestion) -> Disaggregated:
         """See :meth:`planner.size.fleet.Fleet.routed`."""
@@ -548,7 +535,7 @@ class Disaggregated(Fleet):
 
     # --- pools ----------------------------------------------------------------------------------------------------
 
-    def _pool(self, name: str, law: PoolLaw, option: EngineOption, model: PoolModel) -> Pool:
+    def _pool(self, name: str, law: PoolLaw, option: EngineOption, single: PoolModel) -> Pool:
         """Either pool, of no size yet, with the slots, memory and settings of its replicas."""
         first = name == PREFILL
         slots = Slots(1, "one whole prompt at a time") if first else self.slots
@@ -582,7 +569,7 @@ class Disaggregated(Fleet):
             settings,
             slots.warnings,
         )
-        return Pool(law, option, setup, model, self.rate * law.share, name=name)
+        return Pool(law, option, setup, _in_replicas(single, option), self.rate * law.share, name=name)
 
     def work_tokens(self, k: int) -> tuple[float, float]:
         """See :meth:`planner.size.fleet.Fleet.work_tokens`: each token is counted where it is made or read."""

@@ -19,7 +19,7 @@ from planner.units import SECONDS, TIME_UNITS
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled, read_call
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
     from planner.workload.trace import Stretches
     from planner.workload.workload import Workload
 
@@ -97,7 +97,7 @@ class Format:
     title
         One line for people.
     kinds
-        Kinds of file it can be, as :class:`planner.workload.source.Head` names them.
+        Kinds of file it can be, as :class:`planner.workload.source.Source` names them.
     recognise
         Whether the beginning of a file looks like it.
     read
@@ -111,7 +111,7 @@ class Format:
     name: str
     title: str
     kinds: tuple[str, ...]
-    recognise: Callable[[Head], bool]
+    recognise: Callable[[Source], bool]
     read: Callable[[Source, ReadOptions], TraceBuilder | tuple[Workload, ImportReport]]
     last_resort: bool = False
     layout: Layout | None = None
@@ -200,13 +200,15 @@ def parse_count(value: Any, what: str = "") -> int:
 
 
 _LATEST = 1e11  # the year 5138 [s]
+DATES_S = 5e8
+"""From here on a number of seconds is a date, not a time since the start of a trace [s]."""
 _SECONDS = re.compile(r":(\d{1,2}(?:\.\d*)?)\s*(?:Z|z|UTC|([+-])(\d\d):?(\d\d)?)?", re.ASCII)
 """What follows the minute of a date: seconds and a zone."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """Reads times: ISO 8601 (a zone or UTC), or numbers since 1970 or since the start of the trace.
+    """Reads times: moments of their own, ISO 8601 (a zone or UTC), or numbers since 1970 or since the start of the trace.
 
     The unit of numbers is taken from the size of the first: seconds since 1970 have ten digits, milliseconds thirteen,
     microseconds sixteen, nanoseconds nineteen; smaller numbers are `unit` since the start.
@@ -237,20 +239,24 @@ class Clock:
     def read(self, value: Any) -> float:
         """Seconds; ValueError when `value` is no time."""
         try:
-            seconds = value * self.scale if type(value) is float and self.scale is not None else self._read(value)
+            # what most files hold first
+            if type(value) is str and len(value) > 16 and value[4] == "-":
+                seconds = self._iso(value.strip())
+            else:
+                seconds = value * self.scale if type(value) is float and self.scale is not None else self._read(value)
             if abs(seconds) <= _LATEST:
                 return seconds
-        except (TypeError, ValueError, OverflowError, IndexError):
+        except (AttributeError, TypeError, ValueError, OverflowError, IndexError):
             pass
         raise ValueError(f"time {_shown(value)} is not a time")
 
     def _read(self, value: Any) -> float:
         """Seconds of a number in the clock's unit, or of a date."""
+        if not isinstance(value, (str, int, float)):
+            value = value.isoformat(sep=" ")
         number = value
         if isinstance(value, str):
             text = value.strip()
-            if len(text) > 16 and text[4:5] == "-":
-                return self._iso(text)
             try:
                 number = int(text) if text.isdigit() else float(text)
             except ValueError:
@@ -265,13 +271,15 @@ class Clock:
 
     def _set_scale(self, number: float) -> None:
         size = abs(number)
-        guess = next((u for limit, u in ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (5e8, "s")) if size >= limit), None)
+        guess = next(
+            (u for limit, u in ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (DATES_S, "s")) if size >= limit), None
+        )
         unit = self.unit or guess or "s"
         if unit not in TIME_UNITS:
             raise InputError(f"time unit {unit!r} is none of {', '.join(TIME_UNITS)}")
         self.scale = SECONDS[unit]
         if self.absolute is None:
-            self.absolute = size * self.scale >= 5e8
+            self.absolute = size * self.scale >= DATES_S
 
     def _iso(self, text: str) -> float:
         """Seconds of a date and time; without a zone it is UTC."""
@@ -412,10 +420,10 @@ class TraceBuilder:
             moment = math.nan if time is None else self.clock.read(time)
             if "category" in said:
                 category = "" if said["category"] is None else str(said["category"]).strip()
-            # a record that says nothing of them beside others that do has a category already, if an empty one
-            if "images" in said and (said["images"] is not None or category is None):
-                category = labelled(category or "", _images(said["images"]))
             if not CALLS.isdisjoint(said):
+                # a record that says nothing of them beside others that do has a category already, if an empty one
+                if "images" in said and (said["images"] is not None or category is None):
+                    category = labelled(category or "", _images(said["images"]))
                 call = read_call(said, moment, self.clock.read)
         except ValueError as error:
             absent = [role for role in ("input", "output") if said[role] is None]

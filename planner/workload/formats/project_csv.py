@@ -17,6 +17,7 @@ from planner.workload.arrivals import Arrivals
 from planner.workload.bulk import LARGE_BYTES
 from planner.workload.calls import MOST_IMAGES, CallColumns, images_in, labelled
 from planner.workload.formats.base import (
+    DATES_S,
     MAX_TOKENS,
     Format,
     ImportReport,
@@ -33,7 +34,7 @@ from planner.workload.trace import Floats, Intervals, Stretches
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 
 LENGTHS = ("input_tokens", "output_tokens")
@@ -59,20 +60,19 @@ TEXTS = ("category", "session")
 _PREFIX = re.compile(r"prefix_\d+(_tokens)?")
 _KNOWN = {normal_name(name): name for name in (*NUMBERS, *TEXTS)}
 _OF_WEIGHTS = {*LENGTHS, "weight", "lower_tokens", "total_tokens", "images", *TEXTS}
-_LATEST_S = 5e8  # from here on a number is a date, which the clock of other formats reads [s]
 
 
-def _recognise(head: Head) -> bool:
+def _recognise(source: Source) -> bool:
     """By its columns: of a law, or lengths beside a time named ``t_s`` or below the project's own first line."""
-    if head.kind != "csv" or not head.columns:
+    if source.kind != "csv" or not source.columns:
         return False
-    own = head.columns[0] == "ts" or head.text.lstrip("\ufeff").startswith("# fleetopt-workload:")
-    return head.columns[:2] == ("tokens", "cdf") or (own and {"inputtokens", "outputtokens"} <= set(head.columns))
+    own = source.columns[0] == "ts" or source.text.lstrip("\ufeff").startswith("# fleetopt-workload:")
+    return source.columns[:2] == ("tokens", "cdf") or (own and {"inputtokens", "outputtokens"} <= set(source.columns))
 
 
 def _read(source: Source, options: ReadOptions) -> TraceBuilder | tuple[Workload, ImportReport]:
     """The requests of the file, or its law."""
-    columns = source.head.columns
+    columns = source.columns
     law = columns[:2] == ("tokens", "cdf") or "weight" in columns
     return _read_law(source, options) if law else _read_requests(source, options)
 
@@ -88,7 +88,7 @@ def _table(source: Source, meta: Metadata) -> dict[str, list[str]] | None:
         number, end = number + 1, text.find("\n", start)
         meta.line(number, text[start:] if end < 0 else text[start:end])
         start = len(text) if end < 0 else end + 1
-    delimiter = source.head.delimiter
+    delimiter = source.delimiter
     header, _, body = text[start:].partition("\n")
     body = body.rstrip()
     if "\n\n" in body or "\n#" in body:
@@ -142,7 +142,7 @@ def _cells(source: Source, meta: Metadata) -> tuple[dict[str, list[str]], list[i
                 meta.line(number, line)
             if not line or line[0] == "#":
                 continue
-            cells = [cell.strip() for cell in line.split(source.head.delimiter)]
+            cells = [cell.strip() for cell in line.split(source.delimiter)]
             if not names:
                 names = [_KNOWN.get(normal_name(cell), cell.lower()) for cell in cells]
                 if "cdf" in names and tuple(names) not in (LAW[:2], LAW[:4], LAW):
@@ -276,7 +276,7 @@ def _collected(builder: TraceBuilder, table: dict[str, list[str]]) -> TraceBuild
     builder.inputs, builder.outputs = packed("d", inputs), packed("d", outputs)
     builder.clock.absolute = False
     if "t_s" in table:
-        builder.times = packed("d", _numbers(table["t_s"], _LATEST_S))
+        builder.times = packed("d", _numbers(table["t_s"], DATES_S))
     if (labels := _labels(table)) is not None:
         builder.categories = {label: k for k, label in enumerate(dict.fromkeys(labels))}
         builder.category = array("i", map(builder.categories.__getitem__, labels))

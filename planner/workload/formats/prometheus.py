@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.errors import InputError
-from planner.units import DAY_S, HOUR_S, MOST, as_number, is_measurable
+from planner.units import DAY_S, HOUR_S, HOURS_PER_DAY, MOST, as_number, is_measurable
 from planner.workload.arrivals import POISSON_ASSUMED, UNSEEN_S, Arrivals
 from planner.workload.formats.base import JSON, MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.totals import law, one_category
@@ -24,7 +24,7 @@ from planner.workload.trace import Floats, Intervals
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 
 INPUT = ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length")
@@ -86,9 +86,9 @@ class _Scrape:
         histogram[key] = histogram.get(key, 0.0) + value
 
 
-def _recognise(head: Head) -> bool:
-    series = "metric" in head.keys and not head.keys.isdisjoint(("values", "value"))
-    return head.kind == "metrics" or "resultType" in head.keys or series
+def _recognise(source: Source) -> bool:
+    series = "metric" in source.keys and not source.keys.isdisjoint(("values", "value"))
+    return source.kind == "metrics" or "resultType" in source.keys or series
 
 
 def _scrape_text(source: Source) -> _Scrape:
@@ -164,7 +164,7 @@ def _scrape_json(source: Source) -> _Scrape:
 
 
 def _scrape(source: Source) -> _Scrape:
-    return _scrape_text(source) if source.head.kind == "metrics" else _scrape_json(source)
+    return _scrape_text(source) if source.kind == "metrics" else _scrape_json(source)
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:
@@ -221,10 +221,12 @@ def _arrivals(scrape: _Scrape, count: float, span: float | None) -> Arrivals:
     peak = float(steps.max() / steps.mean()) if scrape.step_s <= 60.0 else None
     profile: tuple[float, ...] = ()
     if span >= DAY_S - UNSEEN_S and scrape.step_s <= HOUR_S:
-        hours = (np.floor((scrape.start_s + scrape.step_s * (np.arange(steps.size) + 0.5)) / HOUR_S) % 24).astype(int)
-        seen = np.bincount(hours, minlength=24)
+        hours = (
+            np.floor((scrape.start_s + scrape.step_s * (np.arange(steps.size) + 0.5)) / HOUR_S) % HOURS_PER_DAY
+        ).astype(int)
+        seen = np.bincount(hours, minlength=HOURS_PER_DAY)
         if np.all(seen > 0):
-            rates = np.bincount(hours, steps, minlength=24) / seen
+            rates = np.bincount(hours, steps, minlength=HOURS_PER_DAY) / seen
             profile = tuple(float(x) for x in np.round(rates / rates.mean(), 4))
     return Arrivals(rate, None, None, dispersion, profile, peak, f"{POISSON_ASSUMED} below {scrape.step_s:g} s")
 

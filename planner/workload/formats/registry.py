@@ -10,7 +10,7 @@ from pathlib import Path
 from planner.shared.documents import shipped
 from planner.workload.formats.base import JSON, Format, Layout
 from planner.workload.formats.rows import Unpack, read_parquet, read_table
-from planner.workload.source import Head, normal_name
+from planner.workload.source import Source, normal_name
 
 _OWN = "project_csv"
 
@@ -40,7 +40,7 @@ def _all() -> Iterator[Format]:
     rows = [_format(name, layout, READERS.get(layout.get("unpack", ""))) for name, layout in table().items()]
     yield from (found for found in rows if not found.last_resort)
     title, read = "Parquet with one request per row (extra: parquet)", partial(read_parquet, layout=common_layout())
-    yield Format("parquet", title, ("parquet",), lambda head: True, read, layout=common_layout())
+    yield Format("parquet", title, ("parquet",), lambda source: True, read, layout=common_layout())
     for stem in sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if path.stem != _OWN):
         if (found := getattr(import_module(f"{__package__}.{stem}"), "FORMAT", None)) is not None:
             yield found
@@ -65,24 +65,24 @@ def _format(name: str, layout: Layout, unpack: Unpack | None) -> Format:
     kinds = ("csv", *JSON) if last or {"csv", "json"} <= layout.keys() else ("csv",) if "csv" in layout else JSON
     read = partial(read_table, format_name=name, layout=layout, unpack=unpack)
     plain = layout.keys().isdisjoint(("drop", "unpack", "load_generator"))
-    recognise: Callable[[Head], bool] = partial(_fits if last else _has, layout)
+    recognise: Callable[[Source], bool] = partial(_fits if last else _has, layout)
     return Format(name, layout["title"], kinds, recognise, read, last, layout if plain else None)
 
 
-def _has(layout: Layout, head: Head) -> bool:
+def _has(layout: Layout, source: Source) -> bool:
     """Whether one of the format's sets of columns or keys is there, without those that a dash leaves out."""
-    there = frozenset(head.columns) if head.kind == "csv" else head.keys
-    spelt: Callable[[str], str] = normal_name if head.kind == "csv" else str
+    there = frozenset(source.columns) if source.kind == "csv" else source.keys
+    spelt: Callable[[str], str] = normal_name if source.kind == "csv" else str
     return any(
         all((spelt(name.removeprefix("-")) in there) != name.startswith("-") for name in one)
-        for one in layout.get("csv" if head.kind == "csv" else "json", ())
+        for one in layout.get("csv" if source.kind == "csv" else "json", ())
     )
 
 
-def _fits(layout: Layout, head: Head) -> bool:
+def _fits(layout: Layout, source: Source) -> bool:
     """Whether there is a known name for the input and one for the output."""
-    names = frozenset(head.columns) if head.kind == "csv" else frozenset(normal_name(k) for k in head.keys)
+    names = frozenset(source.columns) if source.kind == "csv" else frozenset(normal_name(k) for k in source.keys)
     return all(
-        any(normal_name(c) in names for c in side if head.kind == "csv" or "." not in c)
+        any(normal_name(c) in names for c in side if source.kind == "csv" or "." not in c)
         for side in (layout["input"], layout["output"])
     )

@@ -52,9 +52,9 @@ def read_table(
         No header, a column missing or there twice, a JSON document that is broken.
     """
     builder = TraceBuilder(source.name, format_name, layout, options)
-    if source.head.kind == "csv":
+    if source.kind == "csv":
         with source.open_text() as text:
-            reader = csv.reader(_without_comments(text), delimiter=source.head.delimiter)
+            reader = csv.reader(_without_comments(text), delimiter=source.delimiter)
             header = next((row for row in reader if any(cell.strip() for cell in row)), [])
             where = f"{source.name}:{reader.line_num}"
             read_rows(builder, where, header, _csv_rows(reader, builder, len(header)))
@@ -83,7 +83,7 @@ def read_rows(
     builder: TraceBuilder,
     where: str,
     header: Sequence[str],
-    rows: Iterator[tuple[int, list[Any]]],
+    rows: Iterator[tuple[int, Sequence[Any]]],
     there: Sequence[str] = (),
 ) -> None:
     """Add rows of equal columns to `builder`; `where` names the header in messages, `there` all columns where some are not read.
@@ -105,13 +105,13 @@ def read_rows(
     if "time" in at:
         builder.clock.named(header[at["time"]])
 
-    def cell(row: list[Any], name: str) -> Any:
+    def cell(row: Sequence[Any], name: str) -> Any:
         k = place(name)
         value = None if k is None else row[k]
         return value.strip() if isinstance(value, str) else value
 
     builder.timed, of_row = "time" in at, itemgetter(*at.values())
-    _collect(builder, rows, lambda row: dict(zip(at, of_row(row), strict=True)), cell)
+    _collect(builder, rows, lambda row: dict(zip(at, of_row(row), strict=False)), cell)
 
 
 def _collect(
@@ -188,20 +188,15 @@ def read_parquet(source: Source, options: ReadOptions, layout: Layout) -> TraceB
     return builder
 
 
-def _batches(source: Source, file: Any, names: list[str]) -> Iterator[tuple[int, list[Any]]]:
+def _batches(source: Source, file: Any, names: list[str]) -> Iterator[tuple[int, Sequence[Any]]]:
     """Rows with their numbers, a batch of columns at a time."""
     row = 0
     for batch in file.iter_batches(batch_size=65_536, columns=names):
-        for values in zip(*([_plain(v) for v in column.to_pylist()] for column in batch.columns), strict=True):
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             row += 1
-            yield row, list(values)
+            yield row, values
         if source.progress is not None:
             source.progress(row, file.metadata.num_rows)
-
-
-def _plain(value: Any) -> Any:
-    """Times as text, which the clock reads; the rest as it is."""
-    return value.isoformat(sep=" ", timespec="microseconds") if hasattr(value, "isoformat") else value
 
 
 def _difference(total: Any, inputs: Any) -> Any:
@@ -267,8 +262,7 @@ def iterate_json(source: Source, builder: TraceBuilder) -> Iterator[tuple[int, A
 
     Lines of a JSON-lines file that do not parse are counted as unreadable; a broken document is an error.
     """
-    head = source.head
-    if head.kind == "jsonl":
+    if source.kind == "jsonl":
         with source.open_text() as lines:
             for number, line in enumerate(lines, 1):
                 if text := line.strip(" \t\r\n\ufeff\x1e"):

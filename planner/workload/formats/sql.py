@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import InputError, unknown
-from planner.shared.documents import Rows
+from planner.shared.documents import rows_by_column
 from planner.units import MOST, SECONDS, TIME_UNITS
 from planner.workload.arrivals import POISSON_ASSUMED, Arrivals, arrivals_from_counts
 from planner.workload.formats.base import MAX_TOKENS, Format, ImportReport, ReadOptions
@@ -27,7 +27,7 @@ from planner.workload.trace import Intervals
 from planner.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 RESULT = ("part", "second_utc", "category", "requests", "input_sum", "output_sum", "longest_input", "longest_total")
 """Columns of the result. ``part`` is ``law`` (a cell of lengths) or ``second`` (what came in one)."""
@@ -184,9 +184,9 @@ def _literal(dialect: Dialect, value: str) -> str:
 _NAMES = tuple(normal_name(name) for name in RESULT)
 
 
-def _recognise(head: Head) -> bool:
+def _recognise(source: Source) -> bool:
     """All columns of the result, in any order."""
-    return set(_NAMES) <= set(head.columns)
+    return set(_NAMES) <= set(source.columns)
 
 
 _Rows = list[tuple[float, ...]]
@@ -198,15 +198,14 @@ def _rows(source: Source) -> tuple[_Rows, list[str], _Rows]:
     labels: list[str] = []
     problems: list[str] = []
     with source.open_text() as text:
-        reader = Rows(text, source.name, source.head.delimiter)
-        header = [normal_name(cell) for cell in next(reader, [])]
-        at = [header.index(name) for name in _NAMES]
-        for row in filter(any, reader):
+        reader = rows_by_column(text, source.name, source.delimiter)
+        reader.fieldnames = [normal_name(name) for name in reader.fieldnames or ()]
+        for row in reader:
             where = f"{source.name}:{reader.line_num}"
             try:
-                part, second, label, *counts = (row[k].strip() for k in at)
+                part, second, label, *counts = (row[name].strip() for name in _NAMES)
                 numbers = tuple(float(cell or "0") for cell in (second, *counts))
-            except (IndexError, ValueError):
+            except (AttributeError, ValueError):
                 problems.append(f"{where}: not a row of {','.join(RESULT)}")
                 continue
             if not all(0.0 <= n <= MOST for n in numbers) or numbers[1] < 1.0 or part not in found:

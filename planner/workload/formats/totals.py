@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.queueing.order import ranked
+from planner.units import LEAST
 from planner.workload.arrivals import POISSON_ASSUMED
 from planner.workload.formats.base import JSON, MAX_TOKENS, Format, ImportReport, ReadOptions
 from planner.workload.formats.metadata import Metadata
@@ -19,13 +20,12 @@ from planner.workload.trace import Floats
 from planner.workload.workload import Provenance, Workload
 
 if TYPE_CHECKING:
-    from planner.workload.source import Head, Source
+    from planner.workload.source import Source
 
 
 _END_TOLERANCE = 1e-6  # files carry eight digits
 _MEAN_TOLERANCE = 0.01  # stated means may be rounded
 _LARGEST_OUTPUT_SHARE = 0.9  # an assumed output never takes more of a total than this
-_NOTHING = 1e-12  # of a request in a million millions no one can tell
 
 
 def law(
@@ -99,8 +99,8 @@ def by_cdf(
     """
     tokens, cdf = found["tokens"], found["cdf"]
     problems = check_cdf(path, lines, tokens, cdf)
-    weight = np.diff(cdf / max(cdf[-1], _NOTHING), prepend=0.0)
-    weight[weight < _NOTHING] = 0.0
+    weight = np.diff(cdf / max(cdf[-1], LEAST), prepend=0.0)
+    weight[weight < LEAST] = 0.0
     if "input_tokens" not in found:
         share, label = meta.number("output_share"), meta.text("split")
         means = meta.number("mean_input", "mean_input_tokens"), meta.number("mean_output", "mean_output_tokens")
@@ -189,10 +189,10 @@ def _level(total: Floats, mass: Floats, mean: float) -> float:
     return float((mean - below[k - 1]) / max(1.0 - float(np.sum(weight[:k])), 1e-300))
 
 
-def _recognise(head: Head) -> bool:
-    if head.kind == "array":
-        return isinstance(head.record, list) and len(head.record) == 2 and not head.keys
-    return head.kind == "json" and "cdf" in head.keys
+def _recognise(source: Source) -> bool:
+    if source.kind == "array":
+        return isinstance(source.record, list) and len(source.record) == 2 and not source.keys
+    return source.kind == "json" and "cdf" in source.keys
 
 
 def _read(source: Source, options: ReadOptions) -> tuple[Workload, ImportReport]:

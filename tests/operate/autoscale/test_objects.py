@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 import planner as fo
-from planner.operate.autoscale.objects import GATEWAY_GUARDS, Place, guards_of, render
+from planner.operate.autoscale.derive import GATEWAY_GUARDS, guards_of
+from planner.operate.autoscale.objects import Place, render
 from planner.operate.monitor.measured import Series
 from planner.operate.monitor.names import find_deployed, names_of
 from planner.operate.monitor.policy import policies_of

@@ -24,12 +24,13 @@ import planner as fo
 from planner.calibrate.live import Server
 from planner.cli.main import app
 from planner.operate.deploy import replay
-from planner.operate.deploy.acceptance import accept, read_results
+from planner.operate.deploy.acceptance import judge_answers, read_results
 from planner.operate.deploy.replay import Outcome, Requests, planned_requests, send
 from planner.predict.traffic import FleetTraffic
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
+from planner.shared.cores import answers_of
 from tests.operate.deploy.conftest import documents, plan_of
 from tests.operate.deploy.schemas import problems, unconfined
 
@@ -169,12 +170,10 @@ def test_a_client_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, t
     sleeper, pids = tmp_path / "python", tmp_path / "pids"
     sleeper.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 600\n")
     sleeper.chmod(0o755)
-    monkeypatch.setattr(replay.sys, "executable", str(sleeper))
-    monkeypatch.setattr(replay, "STARTING_S", 0.3)
-    monkeypatch.setattr(replay, "AFTER_S", 0.1)
+    monkeypatch.setattr(sys, "executable", str(sleeper))
     begun = time.monotonic()
-    with pytest.raises(fo.CalibrationError, match="a client process ended by itself"):
-        replay._from_processes([{}, {}], 0.1)
+    with pytest.raises(fo.CalibrationError, match=r"sending took more than 0.5 s"):
+        answers_of("planner.operate.deploy.replay", [{}, {}], 0.5, "sending")
     assert time.monotonic() - begun < 20.0
     for pid in pids.read_text().split():
         with pytest.raises(ProcessLookupError):
@@ -200,7 +199,7 @@ def test_a_promise_is_judged_by_the_share_within_it(slow: int, of: int, verdict:
     warm = of // 9
     times = np.full(of, 0.1)
     times[rng.choice(of, slow, replace=False)] = 0.9
-    found = accept(
+    found = judge_answers(
         PLAN, [P99], [*outcomes([9.0] * warm), *outcomes(times.tolist())], 200.0 + warm / 10, "http://x", False
     )
     (judged,) = found.judged
@@ -212,7 +211,9 @@ def test_a_promise_is_judged_by_the_share_within_it(slow: int, of: int, verdict:
 
 def test_what_failed_is_late_and_is_told() -> None:
     lost = [Outcome(100.0, 10.0, math.nan, math.nan, math.nan, error="HTTP 503")] * 100
-    found = accept(PLAN, [P99], [*outcomes([0.1] * 500), *lost, *outcomes([0.1] * 1400)], 200.0, "http://x", False)
+    found = judge_answers(
+        PLAN, [P99], [*outcomes([0.1] * 500), *lost, *outcomes([0.1] * 1400)], 200.0, "http://x", False
+    )
     assert found.state == "broken" and found.failed == 100 and found.errors == {"HTTP 503": 100}
     assert found.judged[0].measured_s == math.inf
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -221,17 +222,17 @@ def test_what_failed_is_late_and_is_told() -> None:
 
 def test_a_client_that_is_late_judges_nobody() -> None:
     for ttft_s in (0.1, 0.9):
-        found = accept(PLAN, [P99], outcomes([ttft_s] * 2000, late_s=0.3), 200.0, "http://x", False)
+        found = judge_answers(PLAN, [P99], outcomes([ttft_s] * 2000, late_s=0.3), 200.0, "http://x", False)
         assert found.state == "not shown" and "this client sent requests up to 300 ms late" in found.judged[0].told
 
 
 def test_a_fleet_that_answers_nothing_breaks_every_promise() -> None:
     lost = [Outcome(100.0, 10.0, math.nan, math.nan, math.nan, error=f"error {k}") for k in range(500)]
-    found = accept(PLAN, [P99, Promise("e2e_s", 1.0, MEAN)], lost, 50.0, "http://x", False)
+    found = judge_answers(PLAN, [P99, Promise("e2e_s", 1.0, MEAN)], lost, 50.0, "http://x", False)
     assert [j.verdict for j in found.judged] == ["fails", "fails"] and found.state == "broken"
     assert found.failed == 500 and len(found.errors) == 5
     with pytest.raises(fo.InputError, match="40 requests are too few to judge"):
-        accept(PLAN, [P99], lost[:40], 4.0, "http://x", False)
+        judge_answers(PLAN, [P99], lost[:40], 4.0, "http://x", False)
 
 
 def test_pools_means_and_goodput() -> None:
@@ -242,7 +243,7 @@ def test_pools_means_and_goodput() -> None:
     }
     both = Promise.joint({"ttft_s": 0.5, "e2e_s": 0.5}, 0.9)
     mixed = [o for pair in zip(outcomes([0.1] * 1000), outcomes([0.45] * 1000, 1000.0), strict=True) for o in pair]
-    found = accept(plan, [Promise("ttft_s", 0.3, MEAN), both], mixed, 200.0, "http://x", False)
+    found = judge_answers(plan, [Promise("ttft_s", 0.3, MEAN), both], mixed, 200.0, "http://x", False)
     verdicts = {(j.pool, j.promise.kind): j.verdict for j in found.judged}
     assert verdicts == {
         ("short", "ttft_s"): "holds", ("long", "ttft_s"): "fails", ("short", "goodput"): "holds", ("long", "goodput"): "fails"
@@ -250,11 +251,11 @@ def test_pools_means_and_goodput() -> None:
     # every finding names its pool where there are several, and none where there is one
     about = [line.partition(": ")[0] for line in [*found.lines()][1:]]
     assert about == ["short", "long", "short", "long"]
-    (_, alone) = accept(PLAN, [both], mixed, 200.0, "http://x", False).lines()
+    (_, alone) = judge_answers(PLAN, [both], mixed, 200.0, "http://x", False).lines()
     assert alone.startswith(f"{both.told}: ")
     assert found.to_rows() == [dict(r) for r in found.rows] and found.to_rows()[0] is not found.rows[0]
     # cut by input + output the short ones are of 110 tokens: long
-    whole = accept(plan, [both], mixed, 200.0, "http://x", True)
+    whole = judge_answers(plan, [both], mixed, 200.0, "http://x", True)
     assert {j.pool for j in whole.judged} == {"long"}
     rows = {(r["pool"], r["quantity"]): r["measured"] for r in found.rows}
     assert rows["short", "P99 TTFT [s]"] == pytest.approx(0.1) and rows["long", "mean input tokens"] == 1000.0
@@ -263,11 +264,11 @@ def test_pools_means_and_goodput() -> None:
 def test_predictions_are_those_of_the_plan() -> None:
     plan = plan_of("one pool").to_dict()
     told = {(v["metric"], v["quantile"]): v["value_s"] for v in plan["pools"][0]["latency"]}  # type: ignore[index]
-    found = accept(plan, [P99], outcomes([0.1] * 2000), 100.0, "http://x", False)
+    found = judge_answers(plan, [P99], outcomes([0.1] * 2000), 100.0, "http://x", False)
     assert found.judged[0].predicted_s == told["ttft_s", 0.99]
     assert {r["quantity"]: r["planned"] for r in found.rows}["P90 E2E [s]"] == told["e2e_s", 0.9]
     # at another rate they would be others
-    other = accept(plan, [P99], outcomes([0.1] * 2000), 1000.0, "http://x", False)
+    other = judge_answers(plan, [P99], outcomes([0.1] * 2000), 1000.0, "http://x", False)
     assert other.judged[0].predicted_s is None
 
 
@@ -318,7 +319,7 @@ def test_files_that_say_nothing(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "load.json").write_text(text)
     with pytest.raises(fo.InputError, match=f"--replay: .*{told}"):
         read_results(tmp_path / "load.json")
-    with pytest.raises(fo.InputError, match="No such file"):
+    with pytest.raises(fo.InputError, match="no such file"):
         read_results(tmp_path / "none.json")
 
 

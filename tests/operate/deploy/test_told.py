@@ -244,5 +244,5 @@ def test_a_result_beyond_reason_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     with path.open("wb") as file:
         file.truncate(LARGEST_RESULT + 1)
-    with pytest.raises(fo.InputError, match=rf"result.json: larger than {LARGEST_RESULT >> 20} MB"):
+    with pytest.raises(fo.InputError, match=rf"result.json: more than {LARGEST_RESULT >> 20} MiB"):
         read_results(path)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import patch
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
@@ -24,7 +25,6 @@ from planner.operate.monitor.check import (
     _predict,
     _routing,
     _stood,
-    check_fleet,
 )
 from planner.operate.monitor.measured import Promised, Series, _quantile, add_answer, measured, read_server
 from planner.operate.monitor.names import DIALECTS, Names
@@ -32,7 +32,6 @@ from planner.operate.monitor.policy import Policy
 from planner.papers.statistics import Estimate
 from planner.predict.methods.base import MEAN_LEVELS
 from planner.promise import MEAN, Promise
-from planner.question.files import question_of
 from planner.question.options import PlanInputs
 from planner.routing import find_routing
 from planner.shared.version import __version__
@@ -422,14 +421,14 @@ def test_expressions_tell_means_and_shares_of_what_came() -> None:
 
 def test_of_a_scaled_fleet_what_its_scaler_wants_is_told() -> None:
     """60 requests/s and 7 more over 10 each: seven replicas; 10 running on each of n over 4: 2.5 n."""
-    saved, n = question_of(plan()), plan().replicas
-    inputs = saved.inputs()
+    n = plan().replicas
     for policy, wanted in (
         (Policy({"requests": 10.0}, 1, 40, offset_per_s=7.0), 7),
         (Policy({"in_flight": 4.0}, 1, 40), math.ceil(2.5 * n)),
         (Policy({"requests": 1.0}, 1, 9), 9),
     ):
-        found = check_fleet(inputs, saved.traffic(inputs.cdf), saved.pools, still(), scalers={"all": policy})
+        with patch("planner.operate.monitor.check.scalers_of", return_value={"all": policy}):
+            found = fo.check(plan(), still())
         (pool,) = found.pools
         assert pool.planned_replicas == wanted and pool.scaled
         missing = [x.told for _, x in found.moved]
