@@ -36,6 +36,7 @@ from planner.question.options import OPTIONS, Option, PlanInputs, canonical
 from planner.question.services import REFUSED, SHARED, ServiceAsked, ServicesAsked
 from planner.shared.record import Record, spelled
 from planner.units import MOST
+from planner.workload.arrivals import Arrivals
 from planner.workload.workload import Workload
 
 ROOM = Path(__file__).resolve().parents[1] / "planner"
@@ -64,6 +65,31 @@ PLAIN = {str: "string", bool: "boolean", int: "integer", type(None): "null"}
 WORDS = {"Mapping": Mapping, "Sequence": Sequence, "Any": Any, "ClassVar": typing.ClassVar, "Promise": Promise}
 WORDS |= {"Floats": Any}
 """What annotations name that no module has when it runs."""
+
+
+class Fact(TypedDict):
+    """A number and where it is from."""
+
+    value: Any
+    source: str
+
+
+LISTINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "gpu-list": ("GPUs as rows.", {"gpus": Sequence[Mapping[str, Any]]}),
+    "model-list": ("Models as rows.", {"models": Sequence[Mapping[str, Any]]}),
+    "offer-list": ("Offers as rows.", {"offers": Sequence[Mapping[str, Any]]}),
+    "catalog-entry": (
+        "An entry of the catalog as rows.",
+        {"kind": str, "name": str, "aliases": Sequence[str], "facts": Mapping[str, Fact]},
+    ),
+    "profile-list": ("Profiles as rows.", {"profiles": Sequence[Profile]}),
+    "profile-comparison": ("Profiles to compare, the first being the base.", {"profiles": Sequence[Profile]}),
+    "workload-list": (
+        "Shipped workloads as rows.",
+        {"workloads": Sequence[Workload], "profiles": Mapping[str, Arrivals]},
+    ),
+}
+"""What the listings of planner/report/listings.py write: name of the schema -> what it is, and its keys."""
 
 
 class GpuEntry(TypedDict):
@@ -362,6 +388,11 @@ def documents() -> dict[str, str]:
         whole["properties"] = head | whole["properties"]
         whole["required"] = [*head, *whole.get("required", ())]
         found[f"{name}-{cls.schema_version}"] = complete(name, cls.schema_version, whole, made, first_line(cls))
+    for name, (told, keys) in LISTINGS.items():
+        made = Schemas(infinite=True)
+        properties = {"schema_version": {"const": 1}} | {key: made.of(hint) for key, hint in keys.items()}
+        whole = {"type": "object", "properties": properties, "required": list(properties)}
+        found[f"{name}-1"] = complete(name, 1, whole, made, told)
     files = {
         "configuration-1": (configuration, "Options, scenarios and classes of a configuration file."),
         "services-file-1": (services_file, first_line(ServicesAsked)),
