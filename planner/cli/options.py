@@ -16,6 +16,7 @@ import typer
 from typer.models import ArgumentInfo
 
 import planner as fo
+from planner.ask.options import ReplicaOptions
 from planner.cli.output import draw, emit, progress_bar, whole_tables, writer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
@@ -25,7 +26,7 @@ from planner.shared.writing import refuse_unwritable
 
 OUTPUT = "Output"
 
-REPLICA = ("cdf", "rate", "gpu", "model", "tp", "profile", "token_budget", "max_num_seqs")
+REPLICA = ("cdf", *ReplicaOptions.__annotations__)
 """Options of the commands that look at one kind of replica."""
 
 
