@@ -18,7 +18,7 @@ WORKLOAD = HOUSE.parent / "workloads" / "azure.csv"
 
 CEILINGS = {
     "files": 71,
-    "functions": 680,
+    "functions": 685,
     "kinds of record": 53,
     "jumps between files": 490,
     "code lines": 13300,
