@@ -208,6 +208,7 @@ class Verb:
         own, (_, words) = head.args, told_options(ast.get_docstring(head))
         values = [*own.defaults, *own.kw_defaults]
         parameters = [*own.args, *own.kwonlyargs]
+        assert {*self.panels, *self.flags, *self.defaults, *self.without} <= {p.arg for p in parameters}, self.name
         for parameter, value in zip(parameters, [None] * (len(parameters) - len(values)) + values, strict=True):
             name, annotation = parameter.arg, ast.unparse(parameter.annotation or ast.Name("Any"))
             panel = self.panels.get(name, panel)
