@@ -17,7 +17,7 @@ from planner.fluid.crossover import TP_MB, kappa
 from planner.fluid.exclusive_memory import N_bounds, fluid_peak_per_slot, vbar
 from planner.machine.derived import exclusive_parameters, mixed_parameters
 from planner.machine.roofline import roofline
-from planner.papers.printed import DIFFERS, SAME, SAME_UNDER, Row, compare, numbers, printed_by
+from planner.papers.printed import DIFFERS, SAME, SAME_UNDER, Row, compare, printed_by
 from planner.papers.statistics import student_t
 
 PRINTED, _row = printed_by(__file__)
@@ -39,9 +39,6 @@ def _gamma2_survival(mean: float, n: int) -> NDArray[np.float64]:
     return np.asarray(np.exp(-x) * (1.0 + x))
 
 
-QUOTIENT = "rounding: the printed values were divided before they were rounded"
-
-
 def _hardware() -> Iterator[Row]:
     """Table 1 beside the data sheets of the catalog."""
     for name, (bandwidth, tflops, intensity) in PRINTED["table1"].items():
@@ -55,12 +52,10 @@ def _hardware() -> Iterator[Row]:
         why = PRINTED["rates"]
         rate = round(multiple * dense)
         digits = -1 if tflops >= 1000 else 0  # vendors double a rounded rate
-        yield numbers(f"{of}: FP16 TFLOPS", why[multiple], tflops, rate, digits, why[multiple], assumed=multiple != 1.0)
+        known = {"of": of, "why": why[multiple], "assumed": multiple != 1.0}
+        yield _row("rate", rate, printed=tflops, decimals=digits, **known)
         # the printed bandwidth, so that this cell is judged by its rate alone
-        reading = f"{why[multiple]}, printed bandwidth"
-        yield numbers(
-            f"{of}: FLOP/byte", reading, intensity, rate / bandwidth, 0, why[multiple], assumed=multiple != 1.0
-        )
+        yield _row("intensity", rate / bandwidth, printed=intensity, **known)
         if multiple != 1.0:
             true = spec.flops_per_s["fp16"] / spec.bandwidth_bytes_per_s
             yield _row("dense", true, gpu=spec.name, printed=intensity, why=why[multiple])
@@ -68,7 +63,6 @@ def _hardware() -> Iterator[Row]:
 
 def _gains() -> Iterator[Row]:
     """Gains and quotients in tables and text, from the measurements printed beside them."""
-    reading = "from the printed measurements"
     for of, (mixed, exclusive, gains, average) in PRINTED["throughput"].items():
         found = [100.0 * (e / m - 1.0) for m, e in zip(mixed, exclusive, strict=True)]
         for workload, printed, ours in zip(WORKLOADS, gains, found, strict=True):
@@ -78,9 +72,11 @@ def _gains() -> Iterator[Row]:
         ours = 100.0 * (exclusive_rate / mixed_rate - 1.0)
         yield _row("gain", ours, of=f"table 6, {name}", printed=printed)
     for quantity, printed, over, under, decimals in PRINTED["gains"]:
-        yield numbers(quantity, reading, printed, 100.0 * (over / under - 1.0), decimals, QUOTIENT, "%")
+        yield _row(
+            "quotient", 100.0 * (over / under - 1.0), quantity=quantity, printed=printed, decimals=decimals, unit="%"
+        )
     for quantity, printed, over, under in PRINTED["times"]:
-        yield numbers(quantity, reading, printed, over / under, 1, QUOTIENT, " times")
+        yield _row("quotient", over / under, quantity=quantity, printed=printed)
     slower = [t / own for own, others in PRINTED["table20_ttft"] for t in others]
     for what, printed, extreme in (("least", 3, min(slower)), ("most", 18, max(slower))):
         yield _row("slower", extreme, what=what, printed=printed)

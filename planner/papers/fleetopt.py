@@ -10,7 +10,7 @@ import numpy as np
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_bytes_per_token
 from planner.papers import fleetopt_sizing as sizing
-from planner.papers.printed import SAME, Row, compare, numbers, printed_by
+from planner.papers.printed import SAME, Row, compare, printed_by
 from planner.plans import HOURS_PER_YEAR
 from planner.workload.pools import KV, PAIRS, FleetMoments, State
 from planner.workload.workload import Workload
@@ -107,12 +107,13 @@ def _table3() -> Iterator[Row]:
 def _fleets(name: str, reading: sizing.Reading) -> Iterator[Row]:
     """The rows of one workload in one reading, cell by cell."""
     alone, routed, retrofit, designed = TABLE3[name]
-    assumed, why = reading is CODED, WHY[reading.name]
+    assumed = reading is CODED
+    known: dict[str, Any] = {"reading": reading.name, "reason": WHY[reading.name], "assumed": assumed}
     base = sizing.homogeneous(sizing.SETTINGS[name].workload, RATE, reading).replicas
 
     def cell(method: str, what: str, printed: float, ours: float, decimals: int = 0, unit: str = "") -> Row:
         quantity = f"table 3, {name}, {method}: {what}"
-        return numbers(quantity, reading.name, printed, ours, decimals, why, unit, assumed=assumed)
+        return _row("cell", ours, quantity=quantity, printed=printed, decimals=decimals, unit=unit, **known)
 
     if reading is not ARRIVING:  # without compression every request arrives as it is
         yield cell("homogeneous", "GPUs", alone, base)
@@ -136,13 +137,11 @@ def _fleets(name: str, reading: sizing.Reading) -> Iterator[Row]:
         yield cell(method, "saving", saving, saved[method], 1, "%")
         if method == "FleetOpt":
             yield cell(method, "gamma", designed[2], found.gamma, 1)
-    quantity = f"table 3, {name}, FleetOpt: saving beyond pool routing, percentage points"
     gain = saved["FleetOpt"] - saved["pool routing"]
-    yield numbers(quantity, reading.name, PRINTED["gains"][name], gain, 1, why, assumed=assumed)
+    yield _row("beyond", gain, name=name, printed=PRINTED["gains"][name], **known)
     if assumed:
         digits = round(saved["FleetOpt"], 1) - round(saved["pool routing"], 1)
-        reason = "the same, and the difference of savings that are rounded first"
-        yield numbers(quantity, f"{reading.name}, as rounded", PRINTED["gains"][name], digits, 1, reason, assumed=True)
+        yield _row("beyond, rounded", digits, name=name, of=reading.name, printed=PRINTED["gains"][name])
     if name == "Azure":
         more = saved["compress-and-route"] - saved["pool routing"]
         yield cell("compress-and-route", "percentage points beyond pool routing (section 7.2)", 29, more)
@@ -211,10 +210,9 @@ def _table6() -> Iterator[Row]:
             found = _best("Agent-heavy", reading, float(rate))
             saved, best = (100.0 * (1.0 - n / base) for n in (two, found.replicas))
             cells = (base, two, found.replicas, found.gamma, saved, best)
-            why, assumed = WHY[reading.name], reading is CODED
+            known = {"rate": rate, "reading": reading.name, "reason": WHY[reading.name], "assumed": reading is CODED}
             for p, ours, (what, decimals, unit) in zip(printed, cells, PRINTED["table6_columns"], strict=True):
-                quantity = f"table 6, {rate:,} requests/s: {what}"
-                yield numbers(quantity, reading.name, p, ours, decimals, why, unit, assumed=assumed)
+                yield _row("table 6", ours, what=what, printed=p, decimals=decimals, unit=unit, **known)
 
 
 def _latency() -> Iterator[Row]:

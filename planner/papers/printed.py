@@ -120,26 +120,6 @@ def compare(printed: float, ours: float, decimals: int, assumed: bool = False) -
     return SAME_UNDER if assumed else SAME
 
 
-def numbers(
-    quantity: str,
-    reading: str,
-    printed: float,
-    ours: float,
-    decimals: int,
-    reason: str,
-    unit: str = "",
-    *,
-    assumed: bool = False,
-) -> Row:
-    """A row of two numbers, shown and compared with that many decimals.
-
-    >>> numbers("table 1: slots", "eq. 3", 1200, 1199.6, 0, "")[2:5]
-    ('1,200', '1,200', 'same')
-    """
-    shown = [f"{value:,.{max(decimals, 0)}f}{unit}" for value in (printed, ours)]
-    return (quantity, reading, shown[0], shown[1], compare(printed, ours, decimals, assumed), reason)
-
-
 def printed_by(module: str) -> tuple[dict[str, Any], Callable[..., Row]]:
     """What the YAML beside a paper's module says it prints, and :func:`told` of its rows by key; they know how it is simulated."""
     found = load_document(Path(module).with_suffix(".yaml"))
@@ -156,22 +136,27 @@ def told(row: Mapping[str, Any], ours: Any, verdict: str = "", **words: Any) -> 
     Parameters
     ----------
     row
-        ``quantity``, ``reading``, ``printed`` and ``reason``; ``decimals`` where two numbers are compared (with ``unit`` and
-        ``assumed`` as in :func:`numbers`), else the ``verdict`` where it is always the same.
+        ``quantity``, ``reading`` and ``reason``, the word of that name where one is not there; ``printed``. Where two numbers are
+        shown and compared with how many ``decimals``, in which ``unit``, and whether the reason is ``assumed``, not printed; else
+        the ``verdict`` where it is always the same.
     ours
         A number, or as it is shown.
     verdict
         Where it is not in the row.
     **words
-        For the placeholders in its texts; ``printed`` also in place of a number that is not there.
+        For the placeholders in its texts; ``printed``, ``decimals``, ``unit`` and ``assumed`` also in place of the row's.
+
+    >>> told({"quantity": "table {n}: slots", "reading": "eq. 3", "reason": "", "decimals": 0}, 1199.6, n=1, printed=1200)
+    ('table 1: slots', 'eq. 3', '1,200', '1,200', 'same', '')
     """
-    quantity, reading, reason = (str(row[key]).format(**words) for key in ("quantity", "reading", "reason"))
-    if "decimals" in row:
-        number = words["printed"] if "printed" in words else row["printed"]
-        assumed = words.get("assumed", row.get("assumed", False))
-        return numbers(quantity, reading, number, ours, row["decimals"], reason, row.get("unit", ""), assumed=assumed)
-    printed = str(row.get("printed", "{printed}")).format(**words)
-    return (quantity, reading, printed, str(ours), verdict or row["verdict"], reason)
+    quantity, reading, reason = (str(row.get(k, f"{{{k}}}")).format(**words) for k in ("quantity", "reading", "reason"))
+    if "decimals" not in row:
+        printed = str(row.get("printed", "{printed}")).format(**words)
+        return (quantity, reading, printed, str(ours), verdict or row["verdict"], reason)
+    of = {"unit": "", "assumed": False, **row, **words}
+    shown = [f"{value:,.{max(of['decimals'], 0)}f}{of['unit']}" for value in (of["printed"], ours)]
+    found = compare(of["printed"], ours, of["decimals"], of["assumed"])
+    return (quantity, reading, shown[0], shown[1], found, reason)
 
 
 PAPERS = {"fleetopt": "fleetopt", "rad-slai": "rad_slai", "exclusive-batching": "exclusive_batching", "wait": "wait"}

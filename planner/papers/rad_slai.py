@@ -11,16 +11,7 @@ import numpy as np
 from planner.catalog import gpu, model
 from planner.catalog.kv import kv_capacity
 from planner.catalog.profiles import profile
-from planner.fluid.rad import (
-    T_D_SA,
-    RadParameters,
-    T_max,
-    Tbar_R,
-    Tbar_R_tight,
-    rad_alpha,
-    rad_lambda_max,
-    slai_last_time,
-)
+from planner.fluid import rad
 from planner.papers.compare import Setting, compared
 from planner.papers.machines import Staircase, late_over_early
 from planner.papers.printed import DIFFERS, SAME, SAME_UNDER, Row, printed_by
@@ -33,14 +24,14 @@ RUNS, MACHINE = PRINTED["simulated"]["runs"], PRINTED["machine"]
 HIGH_LOAD, A100_TILE, EQUAL_TILE = PRINTED["high_load"], PRINTED["tile"], PRINTED["equal_tile"]
 
 
-def _machine(tile: tuple[int, int, int]) -> RadParameters:
-    return RadParameters.of({**MACHINE, "trow": tile[0], "tcol": tile[1], "tred": tile[2]})
+def _machine(tile: tuple[int, int, int]) -> rad.RadParameters:
+    return rad.RadParameters.of({**MACHINE, "trow": tile[0], "tcol": tile[1], "tred": tile[2]})
 
 
-def _attention(p: RadParameters, prompt: int, chunk: int | None) -> float:
+def _attention(p: rad.RadParameters, prompt: int, chunk: int | None) -> float:
     """Prefill attention alone [s]."""
     linear = float(p.inv_mu_lin * prompt / p.tcol + p.inv_mu_nlin * prompt)
-    return float(Tbar_R([(prompt, 0, 1)], p, chunk)) - linear
+    return float(rad.Tbar_R([(prompt, 0, 1)], p, chunk)) - linear
 
 
 def _theory() -> Iterator[Row]:
@@ -48,19 +39,19 @@ def _theory() -> Iterator[Row]:
     a100 = _machine(A100_TILE)
     for prompt in (256, 1024, 2048):
         saved = _attention(a100, prompt, a100.tcol) / _attention(a100, prompt, None) - 1.0
-        total = Tbar_R_tight([(prompt, 0, 1)], a100) / Tbar_R([(prompt, 0, 1)], a100) - 1.0
+        total = rad.Tbar_R_tight([(prompt, 0, 1)], a100) / rad.Tbar_R([(prompt, 0, 1)], a100) - 1.0
         yield _row("tile", f"{100 * saved:.1f}%", prompt=prompt, total=100 * total)
     equal = _machine(EQUAL_TILE)
     saved = _attention(equal, 1024, equal.tcol) / _attention(equal, 1024, None) - 1.0
     yield _row("equal tile", f"{100 * saved:.1f}%")
     shared = (512, a100.d, a100.vrow, a100.vcol)
-    faster = T_D_SA(*shared, 1, a100.mu_gemv) / T_D_SA(*shared, a100.s, a100.mu_gemv)
+    faster = rad.T_D_SA(*shared, 1, a100.mu_gemv) / rad.T_D_SA(*shared, a100.s, a100.mu_gemv)
     yield _row("eq. 5", f"{faster:.0f} times")
     lengths = [(1024, 128, 1)]
-    work, longest = Tbar_R(lengths, a100), T_max(1024, 128, a100)
-    rate = 1.1 * rad_lambda_max(1, lengths, a100)
-    yield _row("queue", f"{rad_alpha(rate, 1, work, longest):.3g}", printed=rad_alpha(rate, 1, work, 1))
-    yield _row("last time", float(slai_last_time(10.0, 0.5, 10.0, 0.02)))
+    work, longest = rad.Tbar_R(lengths, a100), rad.T_max(1024, 128, a100)
+    rate = 1.1 * rad.rad_lambda_max(1, lengths, a100)
+    yield _row("queue", f"{rad.rad_alpha(rate, 1, work, longest):.3g}", printed=rad.rad_alpha(rate, 1, work, 1))
+    yield _row("last time", float(rad.slai_last_time(10.0, 0.5, 10.0, 0.02)))
 
 
 def _stability() -> Iterator[Row]:
@@ -69,7 +60,7 @@ def _stability() -> Iterator[Row]:
     tiles = m["trow"], m["tcol"], m["tred"], m["vrow"], m["vcol"]
     lines = Staircase(m["inv_mu_lin"], m["inv_mu_nlin"], m["N"], m["d"], 1 / m["mu"], 1 / m["mu_gemv"], *tiles)
     dist = [(p, d, 1 / (8 * 48)) for p in range(32, 257, 32) for d in range(1, 49)]
-    bound = rad_lambda_max(1, dist, m)
+    bound = rad.rad_lambda_max(1, dist, m)
     for load, printed in ((0.95, "stable"), (1.05, "unstable")):
         runs = []
         for seed in range(RUNS):

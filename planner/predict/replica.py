@@ -377,7 +377,7 @@ def memory_safe_slots(
     tell_all
         Whether a given number beyond the safe one is always warned of.
     """
-    from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots
+    from planner.queueing.memory import BLOCK_TOKENS, preemption, safe_slots
 
     safe = safe_slots(blocks, lambda n: option.room(n) // BLOCK_TOKENS, max_slots=most)
     # nothing grows of a request that is its prompt: none runs in step with others
@@ -388,12 +388,12 @@ def memory_safe_slots(
     given = option.max_num_seqs
     if given is None:
         why = reasons.get(safe.limit, safe.limit)
-        return Slots(safe.slots, why, safe.cost.overflow, 1000.0 * safe.cost.per_request, warnings)
+        return Slots(safe.slots, why, safe.overflow, 1000.0 * safe.preemptions, warnings)
     if given <= safe.slots:
         return Slots(given, "as given", warnings=warnings)
     capacity = option.room(given) / BLOCK_TOKENS
-    overflow = overflow_probability(blocks, given, capacity)
-    preemptions = 1000.0 * preemption(blocks, given, capacity).per_request
+    overflow, preempted = preemption(blocks, given, capacity)
+    preemptions = 1000.0 * preempted
     if tell_all or safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
         shares = {"overflow": f"{overflow:.1%}", "preemptions": f"{preemptions:.0f}"}
         warnings += (_told("unsafe", given=given, safe=safe.slots, **shares),)
@@ -463,54 +463,84 @@ def set_up(
                 slots = replace(slots, count=limited, why=why)
     if slots.count < 1:
         return None
-    kv = option.kv_tokens(slots.count)
-    if kv < min(high_tokens, law.longest_tokens):
+    if option.kv_tokens(slots.count) < min(high_tokens, law.longest_tokens):
         # slots as given: what the sampler keeps for so many leaves no cache for one long request
         return None
-    return ReplicaSetup(
-        slots.count,
-        float(kv),
-        slots.overflow_probability,
-        slots.preemptions_per_1000,
-        _settings(option, slots, high_tokens, inputs, shares_budget),
-        slots.warnings,
-    )
+    batching = "pooling" if option.model.pooling else "mixed" if shares_budget else "exclusive"
+    reasons = _reasons(option, slots, high_tokens, inputs, shares_budget)
+    return replica_with(option, slots, high_tokens, option.token_budget, batching, reasons)
 
 
-def _settings(
-    option: EngineOption, slots: Slots, high_tokens: float, inputs: PlanInputs, mixed: bool
-) -> EngineSettings:
-    """Engine settings of a pool, each with its reason."""
-    model_len = int(BLOCK_TOKENS * math.ceil(high_tokens / BLOCK_TOKENS))
-    budgets, encoder = inputs.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
-    why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
-    spread = option.parallel
-    sizes = {setting: getattr(spread, name) for name, setting in SIZES.items()}
-    often = f"{slots.preemptions_per_1000:,.3f}".rstrip("0").rstrip(".")
-    preempted = f"{often} preemptions per 1,000 requests expected when full"
-    return EngineSettings(
-        max_model_len=min(model_len, option.model.max_context),
-        max_num_seqs=slots.count * spread.pp,
-        max_num_batched_tokens=option.token_budget,
-        **sizes,
+def in_blocks(longest_tokens: float) -> int:
+    """The longest request in whole KV blocks [tokens]."""
+    return int(BLOCK_TOKENS * math.ceil(longest_tokens / BLOCK_TOKENS))
+
+
+def replica_with(
+    option: EngineOption,
+    slots: Slots,
+    longest_tokens: float,
+    token_budget: int,
+    batching: str,
+    reasons: Mapping[str, str],
+) -> ReplicaSetup:
+    """A replica of so many slots, and the settings to start it with.
+
+    Parameters
+    ----------
+    option, slots
+        Its engine, and the sequences of each copy.
+    longest_tokens
+        Longest request it admits [tokens].
+    token_budget, batching, reasons
+        As in :class:`planner.plans.EngineSettings`.
+    """
+    settings = EngineSettings(
+        max_model_len=min(in_blocks(longest_tokens), option.model.max_context),
+        max_num_seqs=slots.count * option.parallel.pp,
+        max_num_batched_tokens=token_budget,
+        **_sizes(option.parallel),
         speculative="" if option.speculation is None else option.speculation.vllm_config(),
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
         max_loras=option.lora,
         max_lora_rank=option.lora_rank,
-        batching="pooling" if option.model.pooling else "mixed" if mixed else "exclusive",
-        reasons={
-            "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
-            "max_num_seqs": f"{slots.why}; {preempted}",
-            "max_num_batched_tokens": _told(f"budget {why}", budgets=", ".join(map(str, budgets))),
-            "tensor_parallel_size": group_why(inputs, spread, f"weights and a {model_len:,}-token request"),
-            **{name: _told(name) for name, size in sizes.items() if size > 1 and name != SIZES["tp"]},
-            **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
-            "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
-            if encoder
-            else f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
-        },
+        batching=batching,
+        reasons=reasons,
     )
+    return ReplicaSetup(
+        slots.count,
+        float(option.kv_tokens(slots.count)),
+        slots.overflow_probability,
+        slots.preemptions_per_1000,
+        settings,
+        slots.warnings,
+    )
+
+
+def _sizes(spread: Parallelism) -> dict[str, int]:
+    """How a replica spreads the model, in the engines' settings."""
+    return {setting: getattr(spread, name) for name, setting in SIZES.items()}
+
+
+def _reasons(option: EngineOption, slots: Slots, high_tokens: float, inputs: PlanInputs, mixed: bool) -> dict[str, str]:
+    """Why the settings of a pool's replica are as they are."""
+    budgets, encoder = inputs.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
+    why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
+    spread = option.parallel
+    often = f"{slots.preemptions_per_1000:,.3f}".rstrip("0").rstrip(".")
+    preempted = f"{often} preemptions per 1,000 requests expected when full"
+    return {
+        "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
+        "max_num_seqs": f"{slots.why}; {preempted}",
+        "max_num_batched_tokens": _told(f"budget {why}", budgets=", ".join(map(str, budgets))),
+        "tensor_parallel_size": group_why(inputs, spread, f"weights and a {in_blocks(high_tokens):,}-token request"),
+        **{name: _told(name) for name, size in _sizes(spread).items() if size > 1 and name != SIZES["tp"]},
+        **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
+        "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
+        if encoder
+        else f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
+    }
 
 
 def group_why(inputs: PlanInputs, spread: Parallelism, held: str) -> str:

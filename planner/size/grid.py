@@ -17,7 +17,7 @@ from planner.predict.replica import EngineOption, engine_options
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.queueing.order import distinct
-from planner.size.margin import Margin
+from planner.size.pool import Margin
 from planner.workload import pools as m
 from planner.workload.pools import State
 

@@ -25,11 +25,9 @@ from planner.operate.deploy.kubernetes import NOBODY, confined, secret
 from planner.operate.deploy.replay import AFTER_S, Outcome, Requests, planned_requests, send
 from planner.operate.deploy.serving import (
     COMPONENT,
-    IMAGES,
-    LIMITS,
     NAME,
     PART_OF,
-    TIMES,
+    VALUES,
     DeployOptions,
     Serving,
     filler,
@@ -542,7 +540,7 @@ def acceptance_job(
     files = {"plan.yaml": k.to_yaml(content), "requests.jsonl": _trace(planned)}
     if generator == "guidellm":
         files["scenario.yaml"] = k.to_yaml(_filled("scenario", url=address, serving=serving))
-    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * LIMITS["object_bytes"]:
+    if (size := sum(len(text.encode()) for text in files.values())) > 0.95 * VALUES.limits["object_bytes"]:
         raise refusal("large", size=f"{size:,}")
     lasts_s = float(planned.times_s[-1]) + max(AFTER_S, max(p.drain_s for p in serving.pools))
     load = _load(serving, generator, address, planned.times_s.size)
@@ -576,7 +574,7 @@ def _load(serving: Serving, generator: str, url: str, requests: int) -> k.Object
     # the names by which each of them reads the key
     names = ("OPENAI_API_KEY", "GUIDELLM__SPEC__BACKEND__API_KEY") if key else ()
     env = [*NOBODY, {"name": "HF_HOME", "value": "/tmp"}, known, *(secret(n, str(key), "api-key") for n in names)]
-    image = IMAGES["guidellm"] if generator == "guidellm" else serving.image
+    image = VALUES.images["guidellm"] if generator == "guidellm" else serving.image
     arguments = _filled(generator, url=url, serving=serving, requests=str(requests), block=str(BLOCK))
     return _filled("container", name="load", image=image, command=[generator], args=arguments, env=env)
 
@@ -586,7 +584,7 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
     check, env = ["check", "/plan/plan.yaml", "--replay", "/results/load.json"], [*NOBODY]
     first, image, command = [load], program, ["fleetopt"]
     if wheel:
-        image, command = IMAGES["python"], ["python", "-m", "planner.cli.main"]
+        image, command = VALUES.images["python"], ["python", "-m", "planner.cli.main"]
         install = ["pip", "install", "--no-cache-dir", "--target", "/results/python", program]
         first.insert(0, _filled("container", name="install", image=image, command=install, args=None, env=env))
         env = [*env, {"name": "PYTHONPATH", "value": "/results/python"}]
@@ -594,7 +592,7 @@ def _job(serving: Serving, name: str, load: k.Object, program: str, wheel: bool,
     return _filled(
         "job",
         metadata=k.made("tagged", serving=serving, name=name),
-        seconds=round(seconds) + TIMES["loads"],
+        seconds=round(seconds) + VALUES.times["loads"],
         labels={PART_OF: serving.options.name, COMPONENT: "acceptance", NAME: name},
         pod=confined(_filled("pod", name=name, first=first, judge=judge)),
     )

@@ -12,19 +12,7 @@ import yaml
 
 from planner.catalog.kv import weight_bytes
 from planner.operate.deploy import Rendered
-from planner.operate.deploy.serving import (
-    COMPONENT,
-    NAME,
-    PART_OF,
-    PORTS,
-    TIMES,
-    USERS,
-    Serving,
-    ServingPool,
-    filler,
-    note,
-    refusal,
-)
+from planner.operate.deploy.serving import COMPONENT, NAME, PART_OF, VALUES, Serving, ServingPool, filler, note, refusal
 from planner.shared.documents import shipped
 from planner.units import GIB, format_duration
 
@@ -43,7 +31,7 @@ CONFINED: Mapping[str, Any] = {
 """A container as the Pod Security Standard "restricted" wants it, beside what its pod says."""
 
 
-def confined(spec: Mapping[str, Any], user: int = USERS["program"], token: bool = False) -> dict[str, Any]:
+def confined(spec: Mapping[str, Any], user: int = VALUES.users["program"], token: bool = False) -> dict[str, Any]:
     """A pod as the Pod Security Standard "restricted" wants it, on a root that cannot be written; /tmp is a volume.
 
     Parameters
@@ -110,7 +98,7 @@ def placement_notes(serving: Serving) -> list[str]:
 
 def probes(serving: Serving) -> dict[str, Any]:
     """Started within three times the expected time; then ready and alive."""
-    return made("probes", looks=math.ceil(serving.patience_s / TIMES["probe"]))
+    return made("probes", looks=math.ceil(serving.patience_s / VALUES.times["probe"]))
 
 
 def resources(serving: Serving, pool: ServingPool) -> dict[str, Any]:
@@ -161,7 +149,7 @@ def pod_spec(serving: Serving, pool: ServingPool, container: str = "engine") -> 
         env=environment(serving),
         resources=resources(serving, pool),
         probes=probes(serving),
-        lifecycle=sleeping(TIMES["leaves"]),
+        lifecycle=sleeping(VALUES.times["leaves"]),
         claim={"claimName": kept} if kept else None,
         scratch=None if kept else {},
         placement=placement(serving, pool),
@@ -240,7 +228,7 @@ def _groups(serving: Serving, pool: ServingPool, marks: Mapping[str, str]) -> Ob
     # what follows answers nobody, and is not to leave before the first one has drained
     for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
         del started[name]
-    started["lifecycle"] = sleeping(TIMES["leaves"] + pool.drain_s)
+    started["lifecycle"] = sleeping(VALUES.times["leaves"] + pool.drain_s)
     return made("group", serving=serving, pool=pool, marks=marks, leader=leader, follower=follower)
 
 
@@ -302,7 +290,7 @@ def engine_policy(serving: Serving, *callers: Object) -> Object:
     """The engines of a fleet are called by its router, by each other, and by Prometheus."""
     fleet = {PART_OF: serving.options.name}
     name = f"{serving.options.name}-engines"
-    return network_policy(serving, name, {**fleet, COMPONENT: "engine"}, [from_pods(fleet), *callers], PORTS["engine"])
+    return network_policy(serving, name, {**fleet, COMPONENT: "engine"}, [from_pods(fleet), *callers], serving.port)
 
 
 def router(serving: Serving, name: str, pod: Object, replicas: int, strategy: Object) -> Object:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.operate.deploy import kubernetes as k
-from planner.operate.deploy.serving import LIMITS, PORTS, Serving, ServingPool, filler, note, refusal
+from planner.operate.deploy.serving import VALUES, Serving, ServingPool, filler, note, refusal
 from planner.routing import Routing
 
 POOL_HEADER = "x-fleetopt-pool"
@@ -67,14 +67,9 @@ def envoy(
         for p in first
     ]
     routes.append(_filled("route", headers=None, cluster=last.object, hash=hashed))
-    front = {
-        "name": "requests",
-        "port": PORTS["router"],
-        "prefix": "fleetopt",
-        "buffer": LIMITS["body_bytes"],
-        "known": not file,
-    }
-    status = {"name": "status", "port": PORTS["status"], "prefix": "status", "buffer": None, "known": True}
+    ports, most = VALUES.ports, VALUES.limits["body_bytes"]
+    front = {"name": "requests", "port": ports["router"], "prefix": "fleetopt", "buffer": most, "known": not file}
+    status = {"name": "status", "port": ports["status"], "prefix": "status", "buffer": None, "known": True}
     by_length = [_filled("by_length", script=_lua(serving))] if first else []
     return _filled(
         "envoy",
@@ -188,8 +183,8 @@ def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
     """
     serving.refuse_for(to, "split", "wide", "on_hosts")
     total = sum(p.replicas for p in serving.pools)
-    if total > LIMITS["replicas"]:
-        raise refusal("many", total=f"{total:,}", most=LIMITS["replicas"])
+    if total > VALUES.limits["replicas"]:
+        raise refusal("many", total=f"{total:,}", most=VALUES.limits["replicas"])
     found: list[Placed] = []
     open_host: dict[str, tuple[int, int, int]] = {}  # GPU -> host, GPUs taken, replicas there
     hosts = 0
@@ -200,6 +195,6 @@ def placed(serving: Serving, to: str) -> tuple[list[Placed], int]:
                 host, taken, there = hosts, 0, 0
                 hosts += 1
             gpus = range(taken, taken + pool.gpus)
-            found.append(Placed(pool, f"{pool.object}-{number + 1}", host, gpus, PORTS["first"] + there))
+            found.append(Placed(pool, f"{pool.object}-{number + 1}", host, gpus, VALUES.ports["first"] + there))
             open_host[pool.device.name] = (host, taken + pool.gpus, there + 1)
     return found, hosts

@@ -27,15 +27,33 @@ from planner.shared.templates import refusals, templates
 from planner.size.shapes import find_shape, shape_names
 from planner.units import DAY_S, format_duration
 
-_VALUES = shipped(Path(__file__).with_name("values.yaml"))
-STARTUP: Mapping[str, float] = _VALUES["startup"]
-IMAGES: Mapping[str, str] = _VALUES["images"]
-PORTS: Mapping[str, int] = _VALUES["ports"]
-USERS: Mapping[str, int] = _VALUES["users"]
-TIMES: Mapping[str, int] = _VALUES["times"]
-FACTORS: Mapping[str, float] = _VALUES["factors"]
-LIMITS: Mapping[str, int] = _VALUES["limits"]
-"""What a start takes, images beside the engines', ports, users, times of a replica's life [s], ...; values.yaml says why."""
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What is deployed beside the engines, and numbers of it; values.yaml says why.
+
+    Parameters
+    ----------
+    startup
+        What a start takes, [s] and [bytes/s].
+    images
+        Of what stands beside the engines.
+    ports, users, times, limits
+        Ports, who programs run as, times of a replica's life [s], and the largest and the most of something.
+    factors
+        How many times as long [1].
+    """
+
+    startup: Mapping[str, float]
+    images: Mapping[str, str]
+    ports: Mapping[str, int]
+    users: Mapping[str, int]
+    times: Mapping[str, int]
+    limits: Mapping[str, int]
+    factors: Mapping[str, float]
+
+
+VALUES = Values(**shipped(Path(__file__).with_name("values.yaml")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +74,8 @@ class Startup:
     @property
     def told(self) -> str:
         """In words."""
-        if not self.parts:
-            return f"start-up {format_duration(self.seconds)}, as given"
         parts = ", ".join(f"{name} {format_duration(s)}" for name, s in self.parts.items())
-        told = (
-            f"start-up estimated at {format_duration(self.seconds)} ({parts}); a node without the image or a new node"
-        )
-        return f"{told} takes minutes more: measure it and give --startup"
+        return note("startup" if parts else "startup_given", seconds=format_duration(self.seconds), parts=parts)
 
 
 def estimated_startup(model: ModelSpec, cached: bool) -> Startup:
@@ -82,21 +95,21 @@ def estimated_startup(model: ModelSpec, cached: bool) -> Startup:
     86
     """
     stored = weight_bytes(model)
-    parts = {"container": STARTUP["process_s"]}
+    parts = {"container": VALUES.startup["process_s"]}
     if not cached:
-        parts["download"] = stored / STARTUP["download_bytes_per_s"]
-    parts["weights"] = stored / STARTUP["disk_bytes_per_s"]
-    parts["engine"] = STARTUP["engine_s"] + STARTUP["engine_s_per_layer"] * model.layers
+        parts["download"] = stored / VALUES.startup["download_bytes_per_s"]
+    parts["weights"] = stored / VALUES.startup["disk_bytes_per_s"]
+    parts["engine"] = VALUES.startup["engine_s"] + VALUES.startup["engine_s_per_layer"] * model.layers
     return Startup(sum(parts.values()), parts)
 
 
 def filler(module: str) -> Callable[..., Any]:
     """What fills the objects of the YAML beside a module, which know ports, times and images; see :func:`templates`."""
-    return templates(module, ports=PORTS, times=TIMES, images=IMAGES, limits=LIMITS)
+    return templates(module, known=VALUES)
 
 
 _NOTES = str(Path(__file__).with_name("notes.py"))
-note: Callable[..., str] = templates(_NOTES, ports=PORTS, limits=LIMITS)
+note: Callable[..., str] = templates(_NOTES, known=VALUES)
 refusal = refusals(_NOTES)
 """What who deploys is told, and what is refused, by its name in notes.yaml."""
 
@@ -247,7 +260,7 @@ class ServingPool(SavedPool):
     @property
     def grace_s(self) -> int:
         """From the decision that a replica ends to its end, at most [s]."""
-        return TIMES["leaves"] + self.drain_s + TIMES["exit"]
+        return VALUES.times["leaves"] + self.drain_s + VALUES.times["exit"]
 
     @property
     def labels(self) -> dict[str, str]:
@@ -295,7 +308,7 @@ class Serving:
     startup: Startup
     notes: tuple[str, ...]
 
-    port: ClassVar[int] = PORTS["engine"]
+    port: ClassVar[int] = VALUES.ports["engine"]
     shared_gib: ClassVar[int] = 16
     """Shared memory of a pod, for the collectives of a group [GiB]."""
 
@@ -322,7 +335,7 @@ class Serving:
     @property
     def patience_s(self) -> int:
         """How long a replica may load [s]."""
-        return math.ceil(max(TIMES["patience"], FACTORS["patience"] * self.startup.seconds))
+        return math.ceil(max(VALUES.times["patience"], VALUES.factors["patience"] * self.startup.seconds))
 
     @property
     def suffix(self) -> str:
@@ -473,7 +486,8 @@ def _drain_s(entry: Mapping[str, Any], name: str) -> int:
         for metric in ("e2e_s", "ttft_s")
     ]
     longest = max(tails[0] or tails[1], default=None)
-    return TIMES["drain_unknown"] if longest is None else max(TIMES["drain"], math.ceil(FACTORS["drain"] * longest))
+    times, longer = VALUES.times, VALUES.factors["drain"]
+    return times["drain_unknown"] if longest is None else max(times["drain"], math.ceil(longer * longest))
 
 
 def _serving_pool(
@@ -569,4 +583,4 @@ def start_command(
     # clusters, Compose and systemd put what they know in place of $; a new line would be one of theirs
     if wrong := next((word for word in command if "$" in word or not word.isprintable()), None):
         raise InputError(f"pool {pool.name}: {printable(wrong)!r} cannot stand in a start line")
-    return (*command, "--host", "0.0.0.0", "--port", str(PORTS["engine"]), *host.always, *flags)
+    return (*command, "--host", "0.0.0.0", "--port", str(VALUES.ports["engine"]), *host.always, *flags)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.errors import InputError, refuse
-from planner.operate.deploy.serving import LIMITS
+from planner.operate.deploy.serving import VALUES
 from planner.shared.documents import parse_yaml, parse_yaml_all, printable, read_text
 from planner.shared.record import Record
 from planner.units import DAY_S, HOUR_S, SECONDS, WEEK_S
@@ -416,7 +416,7 @@ def policies_of(paths: Sequence[Path], pools: Sequence[tuple[str, Sequence[str]]
     for path in paths:
         source = printable(str(path))
         documents = [
-            d for d in parse_yaml_all(read_text(path, LIMITS["object_bytes"]), source) if isinstance(d, Mapping)
+            d for d in parse_yaml_all(read_text(path, VALUES.limits["object_bytes"]), source) if isinstance(d, Mapping)
         ]
         queries = dict(pair for d in documents for pair in _adapter_queries(d, source))
         rules = [pair for d in documents for pair in _rules_of(d)]

@@ -15,14 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.queueing.mixture import groups, mixture_quantiles, persistence, strata
-from planner.queueing.slots.chain import (
-    WAIT_SURVIVAL,
-    Occupancy,
-    OccupancyChain,
-    SlotWait,
-    pooled,
-    replica_dispersion,
-)
+from planner.queueing.slots.chain import WAIT_SURVIVAL, Occupancy, OccupancyChain, SlotWait, pooled, replica_dispersion
 from planner.shared.mathematics import need
 
 FloatArray = NDArray[np.float64]

@@ -33,7 +33,6 @@ from planner.operate.autoscale.backtest import (
 )
 from planner.operate.autoscale.derive import (
     HEADROOMS,
-    VALUES,
     Autoscaling,
     PoolScaler,
     _rates_told,
@@ -43,6 +42,7 @@ from planner.operate.autoscale.derive import (
 )
 from planner.operate.autoscale.objects import Place, render
 from planner.operate.autoscale.windows import (
+    VALUES,
     PeakPrefill,
     Signals,
     Windows,

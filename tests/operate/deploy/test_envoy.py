@@ -28,7 +28,7 @@ import yaml
 
 import planner as fo
 from planner.operate.deploy.router import draining, router_files
-from planner.operate.deploy.serving import PORTS, TIMES, DeployOptions, serving_of
+from planner.operate.deploy.serving import VALUES, DeployOptions, serving_of
 from planner.question.files import question_of
 from tests.operate.deploy.conftest import PLANS, documents, plan_of
 
@@ -144,7 +144,7 @@ class Fleet:
 @contextmanager
 def running(kind: str, count: int, folder: Path, host: bool = False) -> Iterator[Fleet]:
     hosts = [f"127.0.0.{11 + k}" for k in range(count)]
-    ports = {PORTS[name]: free_port() for name in ("router", "status", "admin")}
+    ports = {VALUES.ports[name]: free_port() for name in ("router", "status", "admin")}
     names, engines = Names(list(hosts)), free_port()
     if host:
         on_a_host(kind, ports, [(h, engines) for h in hosts], folder)
@@ -175,7 +175,7 @@ def running(kind: str, count: int, folder: Path, host: bool = False) -> Iterator
         command += ["--use-dynamic-base-id"]
         envoy = stack.enter_context(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         stack.callback(envoy.kill)
-        fleet = Fleet(ports[PORTS["router"]], ports[PORTS["admin"]], engines, envoy, names, servers)
+        fleet = Fleet(ports[VALUES.ports["router"]], ports[VALUES.ports["admin"]], engines, envoy, names, servers)
         until = time.monotonic() + 30.0
         while sum(asyncio.run(ask(fleet.port))[0] for _ in range(3)) < 3:
             assert time.monotonic() < until, "Envoy does not serve"
@@ -250,7 +250,7 @@ def test_a_replica_on_a_host_leaves_and_comes_back(kind: str, tmp_path: Path) ->
         out.join(30)
         back.join(30)
         assert [s for s in seen if not s[1]] == []
-        parts = ((0.0, 3.0), (3.0 + TIMES["host_leaves"], 15.0), (18.0, 20.0))
+        parts = ((0.0, 3.0), (3.0 + VALUES.times["host_leaves"], 15.0), (18.0, 20.0))
         before, away, again = ([who for at, _, who in seen if low <= at < high] for low, high in parts)
         assert before.count(gone) > 0.2 * len(before) and gone not in away and again.count(gone) > 0.2 * len(again)
 
@@ -280,7 +280,7 @@ def math_ceil_share(requests: int, replicas: int) -> int:
 def test_an_envoy_that_ends_finishes_what_is_under_way(tmp_path: Path) -> None:
     """What runs before it is told to end returns when no request is under way."""
     with running("spare", 2, tmp_path) as fleet:
-        command = [w.replace(str(PORTS["admin"]), str(fleet.admin)) for w in draining(1)]
+        command = [w.replace(str(VALUES.ports["admin"]), str(fleet.admin)) for w in draining(1)]
         ended: list[float] = []
         start = time.monotonic()
 

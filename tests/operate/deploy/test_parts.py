@@ -92,5 +92,6 @@ def test_what_is_found_is_not_changed_afterwards() -> None:
     folder = Path(planner.__file__).with_name("operate")
     names = (".".join(p.relative_to(folder.parents[1]).with_suffix("").parts) for p in sorted(folder.rglob("*.py")))
     modules = [import_module(name.removesuffix(".__init__")) for name in names]
-    records = {r for m in modules for r in vars(m).values() if is_dataclass(r) and r.__module__ == m.__name__}
+    classes = {r for m in modules for r in vars(m).values() if isinstance(r, type) and r.__module__ == m.__name__}
+    records = {r for r in classes if is_dataclass(r)}
     assert records and [r.__name__ for r in records if not r.__dataclass_params__.frozen] == []

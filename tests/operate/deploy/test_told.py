@@ -13,7 +13,7 @@ import planner as fo
 from planner.operate.deploy import find_target, target_names
 from planner.operate.deploy.acceptance import LARGEST_RESULT, read_results
 from planner.operate.deploy.router import placed
-from planner.operate.deploy.serving import LIMITS, DeployOptions, Serving, serving_of
+from planner.operate.deploy.serving import VALUES, DeployOptions, Serving, serving_of
 from planner.question.files import saved_pools
 from tests.operate.deploy.conftest import documents, plan_of
 
@@ -108,10 +108,12 @@ def changed(kind: str, **fields: Any) -> Serving:
 
 
 def test_nobody_starts_a_thousand_replicas_one_by_one() -> None:
-    assert len(placed(changed("one pool", replicas=LIMITS["replicas"]), "compose")[0]) == LIMITS["replicas"]
+    assert (
+        len(placed(changed("one pool", replicas=VALUES.limits["replicas"]), "compose")[0]) == VALUES.limits["replicas"]
+    )
     for to in ("compose", "systemd"):
         with pytest.raises(fo.InputError, match="513 replicas are more than the 512 that are started one by one"):
-            find_target(to).render(changed("one pool", replicas=LIMITS["replicas"] + 1))
+            find_target(to).render(changed("one pool", replicas=VALUES.limits["replicas"] + 1))
 
 
 def test_replicas_fill_hosts_of_eight() -> None:

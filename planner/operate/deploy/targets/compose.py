@@ -7,7 +7,7 @@ from collections.abc import Callable
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.router import Placed, length_notes, placed, router_files
-from planner.operate.deploy.serving import IMAGES, PORTS, TIMES, Serving, filler, note
+from planner.operate.deploy.serving import VALUES, Serving, filler, note
 
 _filled: Callable[..., k.Object] = filler(__file__)
 
@@ -24,9 +24,7 @@ def render(serving: Serving) -> Rendered:
     for r in replicas:
         # the router runs on the first host and reaches the others by their addresses
         place = (
-            (r.name, PORTS["engine"])
-            if r.host == 0
-            else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
+            (r.name, serving.port) if r.host == 0 else (f"${{HOST{r.host + 1}:?address of host {r.host + 1}}}", r.port)
         )
         backends.setdefault(r.pool.object, []).append(place)
     # compose reads $ in a file as a variable of its own: what is not one is doubled
@@ -36,7 +34,7 @@ def render(serving: Serving) -> Rendered:
     }
     services[serving.router] = _filled(
         "router",
-        image=serving.options.router_image or IMAGES["envoy"],
+        image=serving.options.router_image or VALUES.images["envoy"],
         configs=[{"source": name, "target": f"{FOLDER}/{name}"} for name in files],
         profiles=["host1"] if hosts > 1 else None,
     )
@@ -48,7 +46,7 @@ def render(serving: Serving) -> Rendered:
     notes = [*serving.notes, *length_notes(serving), drained]
     if hosts > 1:
         notes.append(note("profiles", gpus=sum(p.replicas * p.gpus for p in serving.pools), hosts=hosts))
-    about = f"requests go to port {PORTS['router']}; model {serving.repository}; needs docker compose 2.23.1 or newer"
+    about = f"requests go to port {VALUES.ports['router']}; model {serving.repository}; needs docker compose 2.23.1 or newer"
     return Rendered({"compose.yaml": k.dump([document], [about, *notes])}, tuple(notes))
 
 
@@ -69,7 +67,7 @@ def _service(serving: Serving, replica: Placed, hosts: int) -> k.Object:
         arguments=[w.replace("$(API_KEY)", _KEY.format(name="API_KEY")) for w in words],
         environment=environment,
         cache=serving.options.cache or "models",
-        grace=f"{replica.pool.drain_s + TIMES['exit']}s",
+        grace=f"{replica.pool.drain_s + VALUES.times['exit']}s",
         deploy=None if amd else _filled("nvidia", gpus=list(map(str, replica.gpus))),
         devices=["/dev/kfd", "/dev/dri"] if amd else None,
         profiles=[f"host{replica.host + 1}"] if hosts > 1 else None,

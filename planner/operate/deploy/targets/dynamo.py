@@ -9,7 +9,7 @@ from typing import Any
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import NOBODY, confined, pod_spec
-from planner.operate.deploy.serving import IMAGES, PORTS, Serving, ServingPool, filler, note, refusal, without
+from planner.operate.deploy.serving import VALUES, Serving, ServingPool, filler, note, refusal, without
 from planner.routing import Routing
 
 _filled: Callable[..., k.Object] = filler(__file__)
@@ -27,7 +27,7 @@ def render(serving: Serving) -> Rendered:
     foreign = [p.device.name for p in serving.pools if p.gpu_resource != "nvidia.com/gpu"]
     if foreign and not serving.options.image:
         raise refusal("foreign", gpu=foreign[0])
-    image = serving.options.image or IMAGES["dynamo"].format(worker=worker["image"])
+    image = serving.options.image or VALUES.images["dynamo"].format(worker=worker["image"])
     mode = router_mode(serving.routing, serving.cached_share)
     front = {"name": "main", "image": image, "env": [*NOBODY, {"name": "DYN_ROUTER_MODE", "value": mode}]}
     frontend = confined({"containers": [front]})
@@ -41,7 +41,7 @@ def render(serving: Serving) -> Rendered:
     objects = [_filled("graph", serving=serving, components=components)]
     for pool in serving.pools:
         own = {**graph, "nvidia.com/dynamo-component-type": _type(pool)}
-        policy = k.network_policy(serving, pool.object, own, [k.from_pods(graph)], PORTS["system"], leaves=False)
+        policy = k.network_policy(serving, pool.object, own, [k.from_pods(graph)], VALUES.ports["system"], leaves=False)
         objects += [k.pool_budget(serving, pool, own), policy]
     notes = [note("dynamo_operator", image=image)]
     if mode == "kv" and serving.routing.least:
@@ -89,7 +89,7 @@ def _component(serving: Serving, pool: ServingPool, worker: Mapping[str, Any], i
     spec = pod_spec(serving, pool, "main")
     del spec["automountServiceAccountToken"]
     main = spec["containers"][0]
-    look = {"httpGet": {"path": "/live", "port": PORTS["system"]}}
+    look = {"httpGet": {"path": "/live", "port": VALUES.ports["system"]}}
     main |= {"image": image, "command": ["python3", "-m", f"dynamo.{serving.engine.name}"], "args": arguments}
     main["startupProbe"] |= look
     # ports, the other probes, the end and the shared memory are the operator's

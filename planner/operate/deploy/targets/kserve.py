@@ -8,18 +8,7 @@ from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import environment, placement, probes, resources
 from planner.operate.deploy.router import POOL_HEADER, length_notes, picker, picker_notes
-from planner.operate.deploy.serving import (
-    COMPONENT,
-    NAME,
-    PORTS,
-    TIMES,
-    Serving,
-    ServingPool,
-    filler,
-    note,
-    refusal,
-    without,
-)
+from planner.operate.deploy.serving import COMPONENT, NAME, VALUES, Serving, ServingPool, filler, note, refusal, without
 
 
 def render(serving: Serving) -> Rendered:
@@ -44,7 +33,7 @@ def render(serving: Serving) -> Rendered:
             pool.object,
             labels,
             [_filled("callers"), k.from_pods({NAME: labels[NAME]})],
-            PORTS["engine"],
+            serving.port,
             leaves=False,
         )
         documents += [k.pool_budget(serving, pool, labels), policy]
@@ -77,7 +66,7 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
         serving=serving,
         pool=pool,
         tensor=tensor,
-        grace=TIMES["template_leaves"] + pool.drain_s + TIMES["template_exit"],
+        grace=VALUES.times["template_leaves"] + pool.drain_s + VALUES.times["template_exit"],
         env=[*variables, *(e for e in environment(serving) if e["name"] == serving.key_variable)],
         resources=resources(serving, pool),
         every=probe["periodSeconds"],

@@ -8,7 +8,7 @@ from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import CONFINED, confined
 from planner.operate.deploy.router import length_notes, picker, picker_notes
-from planner.operate.deploy.serving import IMAGES, NAME, PORTS, USERS, Serving, ServingPool, filler, note, refusal
+from planner.operate.deploy.serving import NAME, VALUES, Serving, ServingPool, filler, note, refusal
 
 _filled = filler(__file__)
 
@@ -21,7 +21,7 @@ def render(serving: Serving) -> Rendered:
     objects: list[k.Object] = []
     for pool in serving.pools:
         objects += [_workload(serving, pool), k.pool_budget(serving, pool)]
-    calls = k.from_pods(gateway) | {"ports": [{"port": PORTS["picker"], "protocol": "TCP"}]}
+    calls = k.from_pods(gateway) | {"ports": [{"port": VALUES.ports["picker"], "protocol": "TCP"}]}
     objects += [
         _filled("pool", serving=serving, metadata=k.made("tagged", serving=serving, name=name), chooser=chooser),
         k.made("config_map", serving=serving, name=chooser, data={"config.yaml": k.to_yaml(picker(serving))}),
@@ -31,7 +31,7 @@ def render(serving: Serving) -> Rendered:
         _filled("front", metadata=k.made("tagged", serving=serving, name=chooser), chooser=chooser),
         *_gateway(serving, chooser),
         k.engine_policy(serving, k.from_pods(gateway)),
-        k.network_policy(serving, chooser, {NAME: chooser}, [calls], PORTS["metrics"], leaves=False),
+        k.network_policy(serving, chooser, {NAME: chooser}, [calls], VALUES.ports["metrics"], leaves=False),
     ]
     token = note("picker_token", chooser=chooser) if serving.options.namespace else note("picker_open")
     notes = [*picker_notes(serving), *length_notes(serving), note("gateway"), token]
@@ -54,10 +54,10 @@ def _workload(serving: Serving, pool: ServingPool) -> k.Object:
     engine = spec["containers"][0]
     engine["args"] += ["--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both"})]
     engine["env"] += _filled("fetching")
-    engine["ports"].append({"name": "nixl", "containerPort": PORTS["nixl"]})
+    engine["ports"].append({"name": "nixl", "containerPort": VALUES.ports["nixl"]})
     if pool.role.startswith("decode"):
-        engine["args"][engine["args"].index("--port") + 1] = str(PORTS["behind"])
-        engine["ports"][0]["containerPort"] = PORTS["behind"]
+        engine["args"][engine["args"].index("--port") + 1] = str(VALUES.ports["behind"])
+        engine["ports"][0]["containerPort"] = VALUES.ports["behind"]
         sidecar = _filled("sidecar", confined=dict(CONFINED))
         spec["initContainers"] = [sidecar]
     return found
@@ -86,10 +86,10 @@ def _picker(serving: Serving, name: str) -> k.Object:
         serving=serving,
         name=name,
         grace=max(p.grace_s for p in serving.pools),
-        image=serving.options.router_image or IMAGES["picker"],
+        image=serving.options.router_image or VALUES.images["picker"],
         last=["--pool-namespace", namespace] if namespace else ["--metrics-endpoint-auth=false"],
     )
-    return confined(spec, USERS["picker"], token=True)
+    return confined(spec, VALUES.users["picker"], token=True)
 
 
 def _gateway(serving: Serving, chooser: str) -> list[k.Object]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from planner.operate.deploy import Rendered
 from planner.operate.deploy import kubernetes as k
 from planner.operate.deploy.kubernetes import node_terms, resources
-from planner.operate.deploy.serving import IMAGES, PORTS, Serving, ServingPool, filler, note, refusal, without
+from planner.operate.deploy.serving import VALUES, Serving, ServingPool, filler, note, refusal, without
 
 _filled: Callable[..., k.Object] = filler(__file__)
 
@@ -22,9 +22,7 @@ def render(serving: Serving) -> Rendered:
     objects: list[k.Object] = [*(_runtime(serving, p) for p in serving.pools), _router(serving)]
     for pool in serving.pools:
         own = {"app": pool.object}
-        policy = k.network_policy(
-            serving, pool.object, own, [k.from_pods({"app": router})], PORTS["engine"], leaves=False
-        )
+        policy = k.network_policy(serving, pool.object, own, [k.from_pods({"app": router})], serving.port, leaves=False)
         objects += [k.pool_budget(serving, pool, own), policy]
     notes = [note("stack_pods")]
     if not serving.routing.in_turn:
@@ -70,9 +68,8 @@ def _runtime(serving: Serving, pool: ServingPool) -> k.Object:
 def _router(serving: Serving) -> k.Object:
     """The stack's own router."""
     logic = "prefixaware" if serving.cached_share > 0.0 else "roundrobin"
-    return _filled(
-        "router", serving=serving, logic=logic, image=_image(serving.options.router_image or IMAGES["stack"])
-    )
+    image = _image(serving.options.router_image or VALUES.images["stack"])
+    return _filled("router", serving=serving, logic=logic, image=image)
 
 
 def address(serving: Serving) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from planner.operate.deploy import Rendered
 from planner.operate.deploy.router import Placed, length_notes, placed, router_files
-from planner.operate.deploy.serving import TIMES, Serving, ServingPool, note
+from planner.operate.deploy.serving import VALUES, Serving, ServingPool, note
 from planner.shared.templates import templates
 
 FOLDER = "/etc/fleetopt"
@@ -53,7 +53,7 @@ def _unit(serving: Serving, pool: ServingPool) -> str:
         key=f"EnvironmentFile={FOLDER}/key.env\n" if serving.options.api_key_secret else "",
         line=" ".join(words),
         patience=serving.patience_s + 60,
-        grace=pool.drain_s + TIMES["exit"],
+        grace=pool.drain_s + VALUES.times["exit"],
     )
 
 
