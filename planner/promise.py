@@ -5,11 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from planner.errors import InputError, refuse
 from planner.units import format_duration
 
-PROMISE_METRICS = ("ttft_s", "tpot_s", "e2e_s")
+
+class Metric(NamedTuple):
+    """A latency of a request that can be promised.
+
+    Parameters
+    ----------
+    bare_up_to_s
+        Above this, a limit without a unit is taken for milliseconds that were meant [s].
+    also
+        What else people call it.
+    """
+
+    bare_up_to_s: float
+    also: tuple[str, ...] = ()
+
+
+PROMISE_METRICS: Mapping[str, Metric] = {
+    "ttft_s": Metric(60.0),
+    "tpot_s": Metric(1.0, ("itl",)),
+    "e2e_s": Metric(3600.0, ("e2el",)),
+}
+"""What can be promised, by the name of its values."""
 
 MEAN = 0.0
 """The level of a promise about the mean, where others have the share of requests within their limit."""

@@ -14,7 +14,7 @@ from planner.errors import InputError
 from planner.plans import Plan
 from planner.predict.methods.base import PoolModel, Prediction
 from planner.predict.methods.replayed import ReplayPool
-from planner.promise import GOODPUT, PROMISE_METRICS, Promise
+from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question, population_of, rate_of
 from planner.shared.arguments import told_types
 from planner.shared.notebook import InNotebooks
@@ -176,8 +176,8 @@ class Evaluation(InNotebooks):
                     "slot_occupancy": p.slot_occupancy,
                     "running": json_number(p.mean_running),
                 }
-                for metric in PROMISE_METRICS:
-                    for q, value in zip(p.quantiles, getattr(p, metric), strict=True):
+                for metric, values in p.latencies.items():
+                    for q, value in zip(p.quantiles, values, strict=True):
                         if q in self.levels:
                             out[f"{metric.removesuffix('_s')}_p{100 * q:.10g}_s"] = json_number(float(value))
                 for promise, share in v.shares:

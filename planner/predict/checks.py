@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planner.errors import refuse
 from planner.machine.iteration import IterationModel
-from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replicas, Requests
+from planner.predict.records import METRICS, Decoders, Limit, Outage, PrefixCache, Replicas, Requests
 from planner.routing import find_routing
 from planner.workload.sending import Clients
 
@@ -23,7 +23,6 @@ MOST_TOKENS = float(np.iinfo(np.int32).max) + 1.0
 """Tokens that no prompt and no answer has: the kernel counts them in 32 bits."""
 
 ENGINES = ("mixed", "slots", "slots-shared", "prefill")
-METRICS = ("ttft_s", "tpot_s", "e2e_s")
 _MIXED_ALONE = ("clients", "a cache", "decode replicas", "outages", "priorities", "calls that follow others")
 
 _SOUND: WeakSet[Requests] = WeakSet()

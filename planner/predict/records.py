@@ -215,6 +215,10 @@ class Outage:
     end_s: float = math.inf
 
 
+METRICS = ("ttft_s", "tpot_s", "e2e_s")
+"""Latencies that a replay can be ended by."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A promise that may end a replay early: requests with `metric` beyond `limit_s` weigh more than `late`.

@@ -605,11 +605,12 @@ class PlanInputs:
 _OPEN_OR_ONE = ("token_budget", "max_num_seqs")
 """Lists that are mostly empty (the search chooses) or one value."""
 
+_ALONE = tuple(metric.removesuffix("_s") for metric in PROMISE_METRICS)
+"""Options that promise one latency."""
+
 _WRITTEN_PROMISES = {
     "slo": Option(of.PROMISE, flags=("--slo", "--ttft")),
-    "ttft": Option(of.PROMISE, flags=()),
-    "tpot": Option(of.PROMISE),
-    "e2e": Option(of.PROMISE),
+    **{name: Option(of.PROMISE, flags=() if name == "ttft" else None) for name in _ALONE},
     "goodput": Option(of.GOODPUTS),
     "quantile": Option(of.QUANTILE, check=_PROPER),
     "scope": Option(of.TEXT, choices=("pool", "fleet"), flags=()),
@@ -676,7 +677,7 @@ def written(name: str, value: object) -> str:
 
 
 _ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
-_LIMITS = ("slo", "ttft", "tpot", "e2e", "goodput")
+_LIMITS = ("slo", *_ALONE, "goodput")
 
 WRITTEN_LIMITS = (*_LIMITS, "promises")
 """Options that promise something."""

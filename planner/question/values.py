@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import InputError, did_you_mean, refuse
 from planner.machine.hardware import GROUPS
-from planner.promise import GOODPUT, Promise
+from planner.promise import GOODPUT, PROMISE_METRICS, Promise
 from planner.shared.documents import parse_json, printable, read_text
 from planner.shared.paths import at_home
 from planner.units import parse_duration, parse_fraction, parse_number, parse_quantile, parse_rate, parse_tokens
@@ -311,8 +311,16 @@ def _shares(value: Any, name: str) -> float | dict[str, float]:
     return parse_fraction(items, name)
 
 
+_CALLED = {
+    word: metric.removesuffix("_s")
+    for metric, told in PROMISE_METRICS.items()
+    for word in (metric.removesuffix("_s"), *told.also)
+}
+"""What people call a latency that can be promised -> the name of its option."""
+
 _PROMISE = re.compile(
-    r"^\s*(?:(ttft|tpot|itl|e2el?)\s*(?::|<=|=|<)\s*)?(?:(p\d+(?:\.\d+)?|mean|avg|average|median)\s*(?:<=|=|<|:)\s*)?"
+    rf"^\s*(?:({'|'.join(sorted(_CALLED, key=len, reverse=True))})\s*(?::|<=|=|<)\s*)?"
+    r"(?:(p\d+(?:\.\d+)?|mean|avg|average|median)\s*(?:<=|=|<|:)\s*)?"
     r"(?:<=|<)?\s*(.+?)\s*$",
     re.IGNORECASE,
 )
@@ -334,22 +342,19 @@ def parse_promise(text: str | float, metric: str = "ttft", quantile: float = 0.9
     named, level, limit = match.groups()
     if level is not None:
         quantile = parse_quantile(level)
-    name = {"itl": "tpot", "e2el": "e2e"}.get((named or metric).lower(), (named or metric).lower())
+    word = (named or metric).lower()
+    name = _CALLED.get(word, word)
     if name == "tpot" and re.search(r"tok\w*\s*/", limit, re.IGNORECASE):
         # of one user, as people say how fast answers are to be read
         return Promise("tpot_s", 1.0 / parse_rate(limit, name), quantile, scope)
     return Promise(f"{name}_s", _limit(limit, name), quantile, scope)
 
 
-_BARE_UP_TO_S = {"ttft": 60.0, "tpot": 1.0, "e2e": 3600.0}
-"""Above this, a number without a unit is taken for milliseconds that were meant."""
-
-
 def _limit(text: str | float, metric: str) -> float:
     """The limit of a promise [s]; a bare number that can only be milliseconds is refused, with its spelling."""
     limit = parse_duration(text, metric)
     bare = not isinstance(text, str) or text.strip()[-1:] in "0123456789."
-    if bare and limit > _BARE_UP_TO_S[metric]:
+    if bare and limit > PROMISE_METRICS[f"{metric}_s"].bare_up_to_s:
         raise InputError(
             f"{limit:,.10g} s of {metric.upper()}? A bare number is seconds: write {limit:.10g}ms "
             f"({limit:.10g}s if seconds are meant)"
@@ -380,9 +385,10 @@ def parse_goodput(value: str | Mapping[str, Any], share: float = 0.99, scope: st
         raise InputError(f"goodput: {value!r} is not a promise", _GOODPUT_HINT)
     limits: dict[str, float] = {}
     for spelled, limit in parts:
-        metric = spelled.strip().lower().removesuffix("_s").replace("e2el", "e2e")
-        if metric not in _BARE_UP_TO_S or limit in ("", None):
-            told = "" if metric in _BARE_UP_TO_S else did_you_mean(metric, _BARE_UP_TO_S)
+        word = spelled.strip().lower().removesuffix("_s")
+        metric = _CALLED.get(word, "")
+        if not metric or limit in ("", None):
+            told = "" if metric else did_you_mean(word, _CALLED)
             raise InputError(
                 f"goodput: {str(spelled).strip() or value!r} is no limit on ttft, tpot or e2e{told}", _GOODPUT_HINT
             )

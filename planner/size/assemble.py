@@ -412,7 +412,7 @@ def explained_size(fleet: Fleet, k: int) -> str:
     told = f" With {n - 1:,}{longer}: "
     fewer, promises = fleet.with_one_fewer(k), fleet.promises.latency
     missed = [(p, found) for found in fewer if (p := broken(found, promises)) is not None]
-    if fewer[0].load >= 1.0 or math.isinf(fewer[0].ttft_s[-1]):
+    if fewer[0].load >= 1.0 or math.isinf(fewer[0].latencies["ttft_s"][-1]):
         bursts = "" if fewer[0].load >= 1.0 else " with its bursts"
         return line + told + f"the pool could not keep up{bursts}."
     if missed:

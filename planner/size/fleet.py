@@ -110,7 +110,7 @@ class Fleet:
 
     def metrics(self, k: int) -> tuple[str, ...]:
         """Latencies that pool `k` answers for."""
-        return PROMISE_METRICS
+        return (*PROMISE_METRICS,)
 
     def size_of(
         self, k: int, rate_per_s: float, promises: Promises, start: int, quick: bool = False
@@ -126,7 +126,7 @@ class Fleet:
 
     def seen_in(self, k: int) -> tuple[str, ...]:
         """Latencies of whole requests that the engines of pool `k` measure themselves."""
-        return PROMISE_METRICS
+        return (*PROMISE_METRICS,)
 
     def promises_on(self, k: int) -> tuple[Promise, ...]:
         """Promises that the size of pool `k` helps to keep."""
@@ -391,7 +391,7 @@ class Fleet:
 def tail_at(prediction: Prediction, promise: Promise) -> float:
     """Share beyond the limit of a promise, read off a prediction's quantiles: log-survival linear in the latency between levels.
 
-    >>> p = Prediction((0.5, 0.9, 0.99), (1.0, 2.0, 3.0), (0, 0, 0), (0, 0, 0), 0, 0, 0, 0)
+    >>> p = Prediction((0.5, 0.9, 0.99), {"ttft_s": (1.0, 2.0, 3.0)}, 0, 0, 0, 0)
     >>> [round(tail_at(p, Promise("ttft_s", limit)), 3) for limit in (2.0, 0.5, 9.0)]
     [0.1, 1.0, 0.01]
     """

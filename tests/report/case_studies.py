@@ -81,9 +81,7 @@ def prediction(load: float, ttft: float) -> Prediction:
     """Latencies of a pool."""
     return Prediction(
         quantiles=(0.5, 0.95, 0.99),
-        ttft_s=(0.1, 0.2, ttft),
-        tpot_s=(0.01, 0.02, 0.03),
-        e2e_s=(1.0, 2.0, math.inf),
+        latencies={"ttft_s": (0.1, 0.2, ttft), "tpot_s": (0.01, 0.02, 0.03), "e2e_s": (1.0, 2.0, math.inf)},
         load=load,
         slot_occupancy=0.5,
         mean_running=12.5,

@@ -85,7 +85,7 @@ def run(nodes: list[Node], chosen: list[Node], requests: list[Request], times: l
 def predicted(model: Disaggregated, rate: float, prefills: int, decodes: int) -> list[float]:
     first, second = model.pair(rate, prefills, decodes, LEVELS)
     assert second is not None
-    return [*first.ttft_s, *second.tpot_s, *second.e2e_s]
+    return [*first.latencies["ttft_s"], *second.latencies["tpot_s"], *second.latencies["e2e_s"]]
 
 
 CASES: list[tuple[dict[str, Any], float, int, int]] = [
@@ -149,7 +149,7 @@ def test_a_prefill_node_is_an_exact_queue() -> None:
         walk = np.concatenate(([0.0], np.cumsum(service[:-1] - gaps[1:])))
         ttft = walk - np.minimum.accumulate(walk) + service + model.prefill_option.profile.api_overhead_s
         blocks = np.array([np.quantile(b, LEVELS) for b in np.split(ttft, 20)])
-        value = np.array(model.prefill.predict(load * capacity, 1, LEVELS).ttft_s)
+        value = np.array(model.prefill.predict(load * capacity, 1, LEVELS).latencies["ttft_s"])
         # 120,000 requests of the replay stray as six of these blocks do
         error = 4.0 * blocks.std(axis=0, ddof=1) / math.sqrt(6)
         assert np.all(np.abs(value - blocks.mean(axis=0)) <= error + 0.005 * value)
@@ -166,8 +166,8 @@ def test_bursts_add_and_more_replicas_never_hurt() -> None:
     before: tuple[float, ...] | None = None
     # neighbours whose requests are thinned alike, and larger ones
     for replicas in (10, 12, 13, 25):
-        found = bursty.prefill.predict(200.0, replicas, LEVELS).ttft_s
-        calm = poisson.prefill.predict(200.0, replicas, LEVELS).ttft_s
+        found = bursty.prefill.predict(200.0, replicas, LEVELS).latencies["ttft_s"]
+        calm = poisson.prefill.predict(200.0, replicas, LEVELS).latencies["ttft_s"]
         # hardly loaded, bursts add nothing that a finite number of requests would show
         assert all(a >= 0.98 * b for a, b in zip(found, calm, strict=True))
         assert before is None or all(a <= 1.01 * b for a, b in zip(found, before, strict=True))
@@ -179,7 +179,7 @@ def test_one_queue_waits_less_than_a_split() -> None:
     for rate in (60.0, 90.0):
         one = split.pair(rate, 4, 2, LEVELS)[0]
         two = shared.pair(rate, 4, 2, LEVELS)[0]
-        assert all(b <= a for a, b in zip(one.ttft_s, two.ttft_s, strict=True))
+        assert all(b <= a for a, b in zip(one.latencies["ttft_s"], two.latencies["ttft_s"], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_one_replica_fewer_breaks_a_promise_or_the_cap(promises: dict[str, Any])
 def test_a_slow_link_is_in_the_tpot_and_not_in_the_ttft() -> None:
     fast, slow = fleet(), fleet(kv_transfer_gbps=1.0)
     first, second = (m.pair(30.0, 2, 2, LEVELS) for m in (fast, slow))
-    assert first[0].ttft_s == second[0].ttft_s
+    assert first[0].latencies["ttft_s"] == second[0].latencies["ttft_s"]
     assert first[1] is not None and second[1] is not None
-    assert all(a < b for a, b in zip(first[1].tpot_s, second[1].tpot_s, strict=True))
+    assert all(a < b for a, b in zip(first[1].latencies["tpot_s"], second[1].latencies["tpot_s"], strict=True))
     # 131,072 bytes per token of Llama-3.1-8B over 1 Gbit/s
     assert float(slow.transfer_s(1000)) == pytest.approx(0.002 + 1000 * 131072 * 8 / 1e9)

@@ -117,11 +117,14 @@ def test_each_pool_answers_for_its_part() -> None:
     first, second = joint.pair(60.0, 3, 2)
     assert second is not None and second.value("ttft_s", 0.9) == pytest.approx(first.value("ttft_s", 0.9), rel=0.2)
     apart = model.pair(60.0, 3, 2)[1]
-    assert apart is not None and math.isnan(apart.ttft_s[0])
+    assert apart is not None and math.isnan(apart.latencies["ttft_s"][0])
     single = fleet(fo.Workload.from_arrays(INPUTS, np.ones(4), name="one token"), counts=(3,))
     assert single.metrics(0) == single.seen_in(0) == ("ttft_s", "e2e_s")
     (alone,) = single.predict(60.0, [3])
-    assert alone.e2e_s == alone.ttft_s and single.look(60.0)[0].e2e_s == single.look(60.0)[0].ttft_s
+    assert (
+        alone.latencies["e2e_s"] == alone.latencies["ttft_s"]
+        and single.look(60.0)[0].latencies["e2e_s"] == single.look(60.0)[0].latencies["ttft_s"]
+    )
 
 
 def test_settings_say_why() -> None:
@@ -164,7 +167,7 @@ def test_more_than_the_prefill_pool_bears_is_late_behind_it_too() -> None:
     first, second = model.pair(rate, 1, 2)
     assert second is not None and first.load == pytest.approx(1.5)
     assert second.load == pytest.approx(rate * 0.75 / (2 * model.decode.capacity_per_s))
-    assert set(second.e2e_s) == set(first.ttft_s) == {math.inf}
+    assert set(second.latencies["e2e_s"]) == set(first.latencies["ttft_s"]) == {math.inf}
 
 
 def test_a_fleet_as_engines_see_it_has_no_link() -> None:
@@ -191,15 +194,15 @@ def test_another_rate_of_one_pool_keeps_the_proportions_of_the_other() -> None:
     first, second = both.pair(40.0, 5, 2, (0.5, 0.9))
     found = both.pool_at(0, 40.0, 5, (0.5, 0.9))
     assert second is not None
-    assert (found.ttft_s, found.tpot_s, found.e2e_s, found.load) == (
-        first.ttft_s,
-        second.tpot_s,
-        second.e2e_s,
+    assert (found.latencies["ttft_s"], found.latencies["tpot_s"], found.latencies["e2e_s"], found.load) == (
+        first.latencies["ttft_s"],
+        second.latencies["tpot_s"],
+        second.latencies["e2e_s"],
         first.load,
     )
     assert found.bands["ttft_s"] == first.bands["ttft_s"] and found.bands["e2e_s"] == second.bands["e2e_s"]
     full = both.pool_at(0, 1000.0, 1, (0.5, 0.9))
-    assert full.load > 1.0 and full.e2e_s == (math.inf, math.inf)
+    assert full.load > 1.0 and full.latencies["e2e_s"] == (math.inf, math.inf)
     single = fleet(fo.Workload.from_arrays(INPUTS, np.ones(4), name="one token"), counts=(3,))
     assert single.pool_at(0, 60.0, 4, (0.5, 0.9)) == single.pair(60.0, 4, 0, (0.5, 0.9))[0]
 
@@ -366,7 +369,7 @@ def test_where_nobody_decodes_the_first_token_is_the_last() -> None:
         model = fleet(ones, rate=200.0, **options)
         found = model.sizes(200.0, model.promises)
         assert isinstance(found, list) and len(found) == 1
-        assert found[0].prediction.e2e_s == found[0].prediction.ttft_s
+        assert found[0].prediction.latencies["e2e_s"] == found[0].prediction.latencies["ttft_s"]
         return found[0]
 
     alone, both, loose = sized(ttft=0.3), sized(ttft=5.0, e2e=0.3), sized(ttft=0.3, e2e=9.0)
@@ -486,7 +489,7 @@ def test_decode_replicas_that_compute_late_prompts_are_counted_with_both_pools()
     least = math.ceil(90.0 / (0.85 * model.prefill.capacity_per_s))
     first, second = model.pair(90.0, least, 5, quick=True)
     alone = model.prefill.look(90.0, least, model.levels)
-    assert second is not None and math.isnan(second.ttft_s[0])
+    assert second is not None and math.isnan(second.latencies["ttft_s"][0])
     assert first.value("ttft_s", 0.99) < 0.8 * alone.value("ttft_s", 0.99)
     others = fleet(ttft=0.35, tpot="40ms", rate=90.0).pair(90.0, least, 5, quick=True)[1]
     assert others is not None and second.value("tpot_s", 0.99) > others.value("tpot_s", 0.99)

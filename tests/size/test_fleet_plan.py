@@ -178,7 +178,7 @@ def test_the_mixture_of_the_pools_keeps_the_fleet_wide_promise(azure: Workload) 
     levels = tuple(1.0 - 10 ** (-k / 40) for k in range(1, 161))
     tail = 0.0
     for _, pool in fleet.pools:
-        values = pool.model.predict(pool.rate_per_s, pool.replicas, levels).ttft_s
+        values = pool.model.predict(pool.rate_per_s, pool.replicas, levels).latencies["ttft_s"]
         tail += pool.law.share * (1.0 - max((q for q, v in zip(levels, values, strict=True) if v <= 0.4), default=0.0))
     # the fine grid rounds each tail up by at most one step of 6%
     assert tail <= 0.01 * 1.07

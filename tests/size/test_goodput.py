@@ -11,9 +11,9 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 from planner.papers.measure import Sample
-from planner.predict.methods.base import Prediction
+from planner.predict.methods.base import Prediction, unstable
 from planner.predict.methods.joint import Joint, Together, apart, frechet
-from planner.promise import Promise
+from planner.promise import PROMISE_METRICS, Promise
 from planner.question.values import parse_goodput
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances", "without_words")
@@ -27,10 +27,15 @@ def exponential(mean: float) -> tuple[float, ...]:
     return tuple(-mean * math.log1p(-q) for q in LEVELS)
 
 
+def of(*latencies: Any) -> Together:
+    """TTFT, TPOT and E2E of the same requests."""
+    return Together.of(dict(zip(PROMISE_METRICS, latencies, strict=True)))
+
+
 def predicted(together: Together | None, **more: Any) -> Prediction:
     """TTFT of mean 0.1 s, TPOT of mean 10 ms, E2E of mean 2 s, all exponential."""
-    laws = exponential(0.1), exponential(0.01), exponential(2.0)
-    return Prediction(LEVELS, *laws, 0.5, 0.5, 1.0, 0.0, together=together, **more)
+    laws = {"ttft_s": exponential(0.1), "tpot_s": exponential(0.01), "e2e_s": exponential(2.0)}
+    return Prediction(LEVELS, laws, 0.5, 0.5, 1.0, 0.0, together=together, **more)
 
 
 def test_independent_latencies_multiply() -> None:
@@ -47,10 +52,10 @@ def test_independent_latencies_multiply() -> None:
 
 def test_latencies_that_rise_together_are_as_good_as_the_worse() -> None:
     rank = (np.arange(4000) + 0.5) / 4000
-    found = predicted(Together.of(rank, rank, rank))
+    found = predicted(of(rank, rank, rank))
     assert found.share(TIGHT) == pytest.approx(1.0 - math.exp(-2.0), abs=2e-3)
     assert found.value(TIGHT.metric, 0.9) == pytest.approx(found.value("ttft_s", 0.9), rel=5e-3)
-    opposed = predicted(Together.of(rank, rank[::-1], rank))
+    opposed = predicted(of(rank, rank[::-1], rank))
     assert opposed.share(TIGHT) == pytest.approx(1.0 - math.exp(-2.0) - math.exp(-5.0), abs=2e-3)
 
 
@@ -59,7 +64,7 @@ def test_marginals_stay_what_was_predicted_whatever_the_sample() -> None:
     rng = np.random.default_rng(3)
     shared = rng.exponential(size=5000)
     ttft, tpot = shared + rng.exponential(size=5000), shared + rng.exponential(size=5000)
-    one, other = (predicted(Together.of(f * ttft, tpot**f, ttft)) for f in (1.0, 10.0))
+    one, other = (predicted(of(f * ttft, tpot**f, ttft)) for f in (1.0, 10.0))
     assert one.share(BOTH) == pytest.approx(other.share(BOTH), abs=1e-9)
     loose = Promise.joint({"ttft_s": 0.1, "tpot_s": 1e3}, 0.9)
     assert one.share(loose) == pytest.approx(1.0 - math.exp(-1.0), abs=5e-3)
@@ -69,7 +74,7 @@ def test_one_token_keeps_any_tpot() -> None:
     rank = (np.arange(1000) + 0.5) / 1000
     half = np.where(np.arange(1000) % 2 == 0, rank, np.nan)
     strict = Promise.joint({"ttft_s": 1e3, "tpot_s": 1e-9}, 0.9)
-    assert predicted(Together.of(rank, half, rank)).share(strict) == pytest.approx(0.5, abs=2e-3)
+    assert predicted(of(rank, half, rank)).share(strict) == pytest.approx(0.5, abs=2e-3)
     simulated = Sample(np.array([0.1, 0.2, 0.3]), np.array([0.02]), np.array([0.1, 9.0, 0.3]))
     assert simulated.within({"ttft_s": 0.25, "tpot_s": 0.01}).tolist() == [1.0, 0.0, 0.0]
 
@@ -77,15 +82,14 @@ def test_one_token_keeps_any_tpot() -> None:
 def test_bands_are_those_of_the_latencies() -> None:
     rank = (np.arange(2000) + 0.5) / 2000
     wide = ((-0.2, 0.5),) * len(LEVELS)
-    found = predicted(Together.of(rank, rank, rank), bands={"ttft_s": wide, "tpot_s": wide})
+    found = predicted(of(rank, rank, rank), bands={"ttft_s": wide, "tpot_s": wide})
     assert found.band(TIGHT.metric, 0.9) == pytest.approx((-0.2, 0.5), abs=1e-6)
     low, high = found.share_band(TIGHT)
     assert low < found.share(TIGHT) < high
 
 
 def test_a_pool_that_does_not_keep_up_keeps_nothing() -> None:
-    never = (math.inf,) * len(LEVELS)
-    found = Prediction(LEVELS, never, never, never, 1.2, 1.0, math.inf, 1.0)
+    found = unstable(LEVELS, 1.2)
     assert found.share(BOTH) == 0.0 and found.value(BOTH.metric, 0.9) > 1e20
     unknown = Joint.of(apart(), LEVELS, {"ttft_s": (math.nan,) * len(LEVELS)}, {"ttft_s": 1.0})
     assert math.isnan(unknown.share()) and math.isnan(unknown.quantile(0.9))

@@ -38,7 +38,9 @@ class Fixed(PoolModel):
 
     def predict(self, rate: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         ttft, tpot = ((v,) * len(quantiles) for v in self.values)
-        return Prediction(quantiles, ttft, tpot, ttft, rate / (replicas * self.capacity), 0.0, 0.0, 0.0)
+        return Prediction(
+            quantiles, {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": ttft}, rate / (replicas * self.capacity), 0.0, 0.0, 0.0
+        )
 
 
 TTFT, TPOT = Promise("ttft_s", 0.5), Promise("tpot_s", 0.05)
@@ -166,5 +168,5 @@ def test_of_a_pool_nobody_idle_enough_can_keep_the_least_well_kept_is_told() -> 
 
 def test_more_than_a_pool_bears_is_unstable() -> None:
     found = evaluate_pool(Fixed(0.1), 20.0, 2, (0.5, 0.99))
-    assert found.load == 1.0 and found.ttft_s == (math.inf, math.inf)
+    assert found.load == 1.0 and found.latencies["ttft_s"] == (math.inf, math.inf)
     assert evaluate_pool(Fixed(0.1), 19.0, 2, (0.5,)).load == pytest.approx(0.95)

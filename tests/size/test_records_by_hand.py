@@ -34,7 +34,8 @@ def test_a_pool_s_record_has_what_its_pool_has() -> None:
     own = fleet(redundancy=2, tpot="60ms")
     levels = (0.5, 0.9, 0.99)
     told = Prediction(
-        levels, (0.1, 0.2, 0.4), (0.01, 0.02, math.nan), (1.0, 2.0, 4.0), 0.5, 0.25, 3.0, 0.125, bands={"e2e_s": ((-0.3, 0.5),) * 3}
+        levels, {"ttft_s": (0.1, 0.2, 0.4), "tpot_s": (0.01, 0.02, math.nan), "e2e_s": (1.0, 2.0, 4.0)},
+        0.5, 0.25, 3.0, 0.125, bands={"e2e_s": ((-0.3, 0.5),) * 3}
     )  # fmt: skip
     (pool,) = own.pools
     own.pools[0] = replace(pool, prediction=told)
@@ -404,7 +405,7 @@ class Grows(Fleet):
 
     def look(self, rate_per_s: float, counts: Any = None) -> Any:
         ttft, tpot = self.values
-        return [Prediction((0.99,), (ttft,), (tpot,), (1.0,), 0.5, 0.5, 1.0, 0.0)]
+        return [Prediction((0.99,), {"ttft_s": (ttft,), "tpot_s": (tpot,), "e2e_s": (1.0,)}, 0.5, 0.5, 1.0, 0.0)]
 
 
 def test_growth_of_the_other_kind_that_breaks_a_promise() -> None:

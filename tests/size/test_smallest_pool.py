@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planner.predict.methods.base import PoolModel, Prediction
 from planner.predict.methods.replayed import ReplayPool
 from planner.predict.traffic import WHOLE
-from planner.promise import Promise
+from planner.promise import PROMISE_METRICS, Promise
 from planner.question.compiled import Promises, compile_question
 from planner.question.options import PlanInputs
 from planner.size.pool import Shortfall, smallest_pool
@@ -44,7 +44,7 @@ class Curve(PoolModel):
     def predict(self, rate: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         self.calls += 1
         values = (self.at(rate, replicas),) * len(quantiles)
-        return Prediction(quantiles, values, values, values, 0.0, 0.0, 0.0, 0.0)
+        return Prediction(quantiles, dict.fromkeys(PROMISE_METRICS, values), 0.0, 0.0, 0.0, 0.0)
 
 
 @given(
@@ -197,7 +197,7 @@ class Sampled(Curve):
 
     def look(self, rate: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
         values = (self.off * self.at(rate, replicas),) * len(quantiles)
-        return Prediction(quantiles, values, values, values, 0.0, 0.0, 0.0, 0.0)
+        return Prediction(quantiles, dict.fromkeys(PROMISE_METRICS, values), 0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("off", [0.6, 0.95, 1.05, 1.6])

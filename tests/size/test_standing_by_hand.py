@@ -143,8 +143,11 @@ def test_copies_of_a_replica_count_as_their_replica() -> None:
     assert model.decodes.capacity_per_s == pytest.approx(2.0 * model.decode.capacity_per_s)
     levels = (0.5, 0.9)
     first, second = model.pair(20.0, 3, 2, levels, quick=True)
-    assert first.ttft_s == model.prefill.look(20.0, 6, levels).ttft_s
-    assert second is not None and second.tpot_s == model.decode.beside(6).look(20.0, 4, levels).tpot_s
+    assert first.latencies["ttft_s"] == model.prefill.look(20.0, 6, levels).latencies["ttft_s"]
+    assert (
+        second is not None
+        and second.latencies["tpot_s"] == model.decode.beside(6).look(20.0, 4, levels).latencies["tpot_s"]
+    )
 
 
 class Lucky(PoolModel):
@@ -167,7 +170,7 @@ class Lucky(PoolModel):
         return replicas >= (self.sure if sure else 5)
 
     def unloaded(self, quantiles: tuple[float, ...]) -> Prediction:
-        return Prediction(quantiles, (0.1,), (0.1,), (0.1,), 0.0, 0.0, 0.0, 0.0)
+        return Prediction(quantiles, {"ttft_s": (0.1,)}, 0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(("sure", "found"), [(3, 4), (4, 4), (5, 5), (6, 6), (9, 9), (23, 23)])

@@ -150,11 +150,13 @@ def test_the_uncached_quarter_makes_the_tail(method: str) -> None:
     w, cached = _half_cached()
     cold = w.rebuilt(w.columns(w.category == w.categories.index("cold")))
     rate = 1e-4
-    (tail,) = _pool(w, cached, method).predict(rate, 1, (0.99,)).ttft_s
-    (alone,) = _pool(cold, {}, method).predict(rate, 1, (0.96,)).ttft_s
+    (tail,) = _pool(w, cached, method).predict(rate, 1, (0.99,)).latencies["ttft_s"]
+    (alone,) = _pool(cold, {}, method).predict(rate, 1, (0.96,)).latencies["ttft_s"]
     assert tail == pytest.approx(alone, rel=0.02)  # 200 lengths a class: one of them is 0.5%, the lattice 1%
     averaged = Workload.from_arrays(w.input_tokens, w.output_tokens, category=w.category.astype(str))
-    (mean,) = _pool(averaged, dict.fromkeys(averaged.categories, 0.6), method).predict(rate, 1, (0.99,)).ttft_s
+    (mean,) = (
+        _pool(averaged, dict.fromkeys(averaged.categories, 0.6), method).predict(rate, 1, (0.99,)).latencies["ttft_s"]
+    )
     assert tail > 1.5 * mean
 
 

@@ -360,7 +360,7 @@ def _drawn(fleet: Disaggregated, k: int, metric: str, size: int, rng: np.random.
     """What the k-th pool adds at the plan's rate, drawn from the law predicted of it, shape (size,) [s]."""
     pool = fleet.pools[k]
     found = pool.model.predict(pool.rate_per_s, pool.replicas, LAW_LEVELS)
-    return np.asarray(np.interp(rng.random(size), LAW_LEVELS, getattr(found, metric)))
+    return np.asarray(np.interp(rng.random(size), LAW_LEVELS, found.latencies[metric]))
 
 
 def _fit(log_rate: Floats, kept: NDArray[np.bool_]) -> tuple[float, float]:

@@ -332,9 +332,9 @@ def _predict(
     found = fleet.pool_at(k, factor * rate_per_s, replicas, levels)
     if factor == 1.0:
         return found
-    ttft, tpot, e2e = (tuple(factor * v for v in of_one) for of_one in (found.ttft_s, found.tpot_s, found.e2e_s))
+    longer = {name: tuple(factor * v for v in values) for name, values in found.latencies.items()}
     means = {name: factor * value for name, value in found.means.items()}
-    return replace(found, ttft_s=ttft, tpot_s=tpot, e2e_s=e2e, means=means)
+    return replace(found, latencies=longer, means=means)
 
 
 class _Pool:

@@ -15,13 +15,12 @@ from planner.predict.methods.joint import Joint, Together, apart, frechet
 from planner.predict.records import Replicas
 from planner.predict.replica import EngineOption, ReplicaSetup
 from planner.predict.traffic import PoolTraffic
-from planner.promise import Promise, joint_limits
+from planner.promise import PROMISE_METRICS, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
 
-METRICS = ("ttft_s", "tpot_s", "e2e_s")
 """Latencies of a request."""
 
 MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
@@ -39,8 +38,8 @@ class Prediction:
     ----------
     quantiles
         Levels of the latency tuples, ascending.
-    ttft_s, tpot_s, e2e_s
-        Quantiles [s]; inf when unstable.
+    latencies
+        Metric -> its quantiles [s]; inf when unstable, NaN where no request of the pool has it.
     load
         Rate over capacity.
     slot_occupancy, mean_running
@@ -61,9 +60,7 @@ class Prediction:
     """
 
     quantiles: tuple[float, ...]
-    ttft_s: tuple[float, ...]
-    tpot_s: tuple[float, ...]
-    e2e_s: tuple[float, ...]
+    latencies: Mapping[str, tuple[float, ...]]
     load: float
     slot_occupancy: float
     mean_running: float
@@ -77,7 +74,11 @@ class Prediction:
     @classmethod
     def unknown(cls) -> Prediction:
         """Of a pool that nobody has asked about yet."""
-        return cls((), (), (), (), math.nan, math.nan, math.nan, math.nan)
+        return cls((), {}, math.nan, math.nan, math.nan, math.nan)
+
+    def telling(self, **latencies: tuple[float, ...]) -> Prediction:
+        """The same with other quantiles of some latencies [s]."""
+        return replace(self, latencies={**self.latencies, **latencies})
 
     def _place(self, metric: str, quantile: float) -> int:
         for k, level in enumerate(self.quantiles):
@@ -89,7 +90,7 @@ class Prediction:
         """The value of `metric` at one of the levels [s]; of a joint latency see :class:`planner.promise.Promise`."""
         if (limits := joint_limits(metric)) is not None:
             return next(iter(limits.values())) * self._joint(limits).quantile(quantile)
-        return float(getattr(self, metric)[self._place(metric, quantile)])
+        return float(self.latencies[metric][self._place(metric, quantile)])
 
     def mean(self, metric: str) -> float:
         """The mean of `metric` [s]; of :data:`MEAN_LEVELS`, which were asked for, where the method tells none."""
@@ -135,7 +136,7 @@ class Prediction:
 
     def _joint(self, limits: Mapping[str, float], factors: Mapping[str, Sequence[float]] | None = None) -> Joint:
         """Several latencies over their limits, each quantile times a factor."""
-        quantiles: dict[str, Sequence[float]] = {name: getattr(self, name) for name in limits}
+        quantiles: dict[str, Sequence[float]] = {name: self.latencies[name] for name in limits}
         for name in factors or {}:
             if name in quantiles:
                 quantiles[name] = [v * f for v, f in zip(quantiles[name], (factors or {})[name], strict=True)]
@@ -322,8 +323,8 @@ class Scaled(PoolModel):
         """What the other pool does as what this one does."""
         if self.slow == 1.0:
             return replace(found, mean_running=self.copies * found.mean_running)
-        longer: dict[str, Any] = {k: tuple(self.slow * v for v in getattr(found, k)) for k in METRICS}
-        return replace(found, mean_running=self.copies * found.mean_running, **longer)
+        longer = {k: tuple(self.slow * v for v in values) for k, values in found.latencies.items()}
+        return replace(found, mean_running=self.copies * found.mean_running, latencies=longer)
 
 
 class Method:
@@ -399,8 +400,8 @@ class Method:
 
 def unstable(quantiles: tuple[float, ...], load: float) -> Prediction:
     """The prediction for a pool that cannot keep up: every latency grows without bound."""
-    never = (math.inf,) * len(quantiles)
-    return Prediction(quantiles, never, never, never, load, 1.0, math.inf, 1.0)
+    never = dict.fromkeys(PROMISE_METRICS, (math.inf,) * len(quantiles))
+    return Prediction(quantiles, never, load, 1.0, math.inf, 1.0)
 
 
 def replica_of(engine: EngineOption, setup: ReplicaSetup, **more: Any) -> Replicas:

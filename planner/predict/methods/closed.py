@@ -47,18 +47,17 @@ class ClosedPool(PoolModel):
             warnings.append(
                 "attention takes much of prefill: a long prompt stretches all iterations, which is not followed"
             )
+        times = {"ttft_s": at.ttft_s, "tpot_s": at.tpot_s, "e2e_s": at.e2e_s}
         return Prediction(
             quantiles=quantiles,
-            ttft_s=at.quantiles("ttft_s", quantiles),
-            tpot_s=at.quantiles("tpot_s", quantiles),
-            e2e_s=at.quantiles("e2e_s", quantiles),
+            latencies={name: at.quantiles(name, quantiles) for name in times},
             load=at.load,
             slot_occupancy=min(at.running_mean / self.slots, 1.0),
             mean_running=at.running_mean,
             wait_probability=at.wait_probability,
             warnings=tuple(warnings),
             reliable=not warnings,
-            together=Together.of(at.ttft_s, at.tpot_s, at.e2e_s) if self.joint else None,
+            together=Together.of(times) if self.joint else None,
         )
 
 

@@ -18,6 +18,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.promise import PROMISE_METRICS
 from planner.queueing.order import rising
 
 FloatArray = NDArray[np.float64]
@@ -52,10 +53,10 @@ class Together:
     known: bool = True
 
     @classmethod
-    def of(cls, ttft: FloatArray, tpot: FloatArray, e2e: FloatArray, weight: FloatArray | None = None) -> Together:
-        """From the latencies of requests [s], TPOT NaN where there is none; all of one shape."""
-        weight = np.ones(ttft.size) if weight is None else weight
-        return cls(_Depths({"ttft_s": ttft, "tpot_s": tpot, "e2e_s": e2e}, weight), weight)
+    def of(cls, latencies: Mapping[str, FloatArray], weight: FloatArray | None = None) -> Together:
+        """From the latencies of requests [s], NaN where one has none; all of one shape."""
+        weight = np.ones(next(iter(latencies.values())).size) if weight is None else weight
+        return cls(_Depths(latencies, weight), weight)
 
 
 class _Depths(dict[str, FloatArray]):
@@ -85,9 +86,14 @@ def _depth(values: FloatArray, weight: FloatArray) -> FloatArray:
 def apart() -> Together:
     """Independent latencies."""
     # an additive recurrence: even in all of them together, and in each alone
-    steps = {"ttft_s": 1.0 / POINTS, "tpot_s": 0.7548776662466927, "e2e_s": 0.5698402909980532}
+    # (Roberts, The unreasonable effectiveness of quasirandom sequences, 2018: powers of the root of x^n = x + 1)
+    root, n = 1.0, len(PROMISE_METRICS)
+    for _ in range(64):
+        root = (1.0 + root) ** (1.0 / n)
+    steps = [1.0 / POINTS, *(root**-k for k in range(1, n))]
     index = np.arange(POINTS) + 0.5
-    depth = {name: -np.log1p(-np.clip((index * step) % 1.0, 1e-6, 1.0 - 1e-6)) for name, step in steps.items()}
+    every = zip(PROMISE_METRICS, steps, strict=True)
+    depth = {name: -np.log1p(-np.clip((index * step) % 1.0, 1e-6, 1.0 - 1e-6)) for name, step in every}
     return Together(depth, np.ones(POINTS), known=False)
 
 

@@ -63,9 +63,7 @@ class MgcPool(PoolModel):
         e2e = tuple(w + self._iterations.quantile(q) * self.iteration_s for w, q in zip(waits, quantiles, strict=True))
         return Prediction(
             quantiles=quantiles,
-            ttft_s=ttft,
-            tpot_s=(self.iteration_s,) * len(quantiles),
-            e2e_s=e2e,
+            latencies={"ttft_s": ttft, "tpot_s": (self.iteration_s,) * len(quantiles), "e2e_s": e2e},
             load=load,
             slot_occupancy=load,
             mean_running=load * self.slots,

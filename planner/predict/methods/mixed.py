@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planner.machine.iteration import IterationModel
 from planner.machine.speculation import Speculation
-from planner.predict.methods.base import METRICS, Method, Prediction, replica_of
+from planner.predict.methods.base import Method, Prediction, replica_of
 from planner.predict.methods.replayed import Played, ReplayPool
 from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, supplied, uniforms
 from planner.predict.replica import EngineOption, ReplicaSetup
@@ -89,8 +89,8 @@ class PopulationPool(ReplayPool):
             levels = tuple(sorted({*REPORTED_LEVELS, *JOINT_LEVELS, *quantiles}))
             found = told[alike] = self._told(self._play(rate_per_s, replicas, most, draw, ()), levels)
         places = [found.quantiles.index(q) for q in quantiles]
-        own = {name: tuple(getattr(found, name)[k] for k in places) for name in METRICS}
-        return replace(found, quantiles=quantiles, **own)  # type: ignore[arg-type]
+        own = {name: tuple(values[k] for k in places) for name, values in found.latencies.items()}
+        return replace(found, quantiles=quantiles, latencies=own)
 
     def _told(self, played: Played, quantiles: tuple[float, ...]) -> Prediction:
         found = super()._told(played, quantiles)

@@ -103,9 +103,11 @@ class OccupancyPool(PoolModel):
         overhead = self.api_overhead_s
         return Prediction(
             quantiles=quantiles,
-            ttft_s=tuple((at.ttft_s + overhead).tolist()),
-            tpot_s=tuple(at.tpot_s.tolist()),
-            e2e_s=tuple((at.e2e_s + overhead).tolist()),
+            latencies={
+                "ttft_s": tuple((at.ttft_s + overhead).tolist()),
+                "tpot_s": tuple(at.tpot_s.tolist()),
+                "e2e_s": tuple((at.e2e_s + overhead).tolist()),
+            },
             load=load,
             slot_occupancy=at.slot_occupancy,
             mean_running=at.mean_active,
@@ -116,7 +118,9 @@ class OccupancyPool(PoolModel):
                 "tpot_s": same_band(quantiles, -0.05, 0.08),
                 "e2e_s": same_band(quantiles, -0.05, 0.08),
             },
-            together=Together.of(*at.requests) if self.joint else None,
+            together=Together.of(dict(zip(("ttft_s", "tpot_s", "e2e_s"), at.requests, strict=True)))
+            if self.joint
+            else None,
         )
 
     def _ttft_band(self, wait_probability: float) -> tuple[float, float]:

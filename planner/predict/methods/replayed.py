@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from planner.machine.iteration import IterationModel
 from planner.predict.bounds import idle_latency, max_throughput
-from planner.predict.methods.base import METRICS, PoolModel, Prediction, unstable
+from planner.predict.methods.base import PoolModel, Prediction, unstable
 from planner.predict.methods.joint import Together
-from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
+from planner.predict.records import METRICS, Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.replica import MAX_NUM_SEQS_LIMIT
 from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
-from planner.promise import GOODPUT, MEAN, Promise, joint_limits
+from planner.promise import MEAN, Promise, joint_limits
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.kept import once
 from planner.units import format_duration
@@ -576,14 +576,14 @@ class ReplayPool(PoolModel):
         weight = played.requests.weight
         counted = slice(None) if weight is None else np.flatnonzero(weight > 0.0)
         bands, parts = {}, played.repeats if played.repeats > 1 else BATCHES
-        for metric, values in zip(METRICS, self._latencies(played, counted)[:3], strict=True):
+        for metric, values in self._latencies(played, counted).items():
             rows = [part[~np.isnan(part)] for part in np.array_split(values, parts)]
             each = np.array([weighted_quantiles(row, np.ones(row.size), told.quantiles) for row in rows])
             with np.errstate(invalid="ignore"):
                 if played.repeats > 1:
-                    ends = np.quantile(each, (CALM, BUSY), axis=0) / getattr(told, metric) - 1.0
+                    ends = np.quantile(each, (CALM, BUSY), axis=0) / told.latencies[metric] - 1.0
                 else:
-                    half = BATCHES_T * each.std(axis=0, ddof=1) / math.sqrt(parts) / getattr(told, metric)
+                    half = BATCHES_T * each.std(axis=0, ddof=1) / math.sqrt(parts) / told.latencies[metric]
                     ends = np.stack((-half, half))
             bands[metric] = tuple((float(low), float(high)) for low, high in np.nan_to_num(ends, nan=0.0).T)
         return bands
@@ -624,7 +624,7 @@ class ReplayPool(PoolModel):
         found: dict[str, Limit] = {}
         # no request alone breaks a mean, nor a promise about windows
         for promise in () if self.windows_s else promises:
-            if promise.quantile == MEAN:
+            if promise.quantile == MEAN or not {*promise.limits} <= {*METRICS}:
                 continue
             joint = joint_limits(promise.metric) is not None
             for metric, limit in promise.limits.items():
@@ -639,7 +639,7 @@ class ReplayPool(PoolModel):
 
     def _limits_say_all(self, promises: Sequence[Promise]) -> bool:
         """Whether a replay that its limits did not end keeps the promises."""
-        limited = {p.kind for p in promises if p.quantile != MEAN and not self.windows_s} - {GOODPUT}
+        limited = {p.kind for p in promises if p.kind in METRICS and p.quantile != MEAN and not self.windows_s}
         return len(limited) == len(promises)
 
     def _keeps_all(self, played: Played, promises: Sequence[Promise]) -> bool:
@@ -652,7 +652,7 @@ class ReplayPool(PoolModel):
         requests, run = played.requests, played.run
         counted = slice(None) if requests.weight is None else np.flatnonzero(requests.weight > 0.0)
         weight = np.ones(requests.size) if requests.weight is None else requests.weight[counted]
-        ttft, tpot, e2e, several = self._latencies(played, counted)
+        latencies = self._latencies(played, counted)
         with np.errstate(invalid="ignore"):
             waited = run.admitted_s[counted] - run.sent_s[counted]
         # what follows an answer comes when it is sent; what never was counts in no window
@@ -660,34 +660,30 @@ class ReplayPool(PoolModel):
         came = sent[counted]
         load = played.rate_per_s / self._capacity_of(played) if played.rate_per_s else 0.0
         # of replicas that prefill alone the other latencies are another pool's
-        nobody = (math.nan,) * len(quantiles) if (prefills := self.engine.engine == "prefill") else ()
+        prefills, nobody = self.engine.engine == "prefill", (math.nan,) * len(quantiles)
+        has = {name: ~np.isnan(values) for name, values in latencies.items()}
+        found = {name: (values[has[name]], weight[has[name]]) for name, values in latencies.items()}
         running = load if prefills else float(run.resident_s.sum()) / (played.span_s * played.replicas)
         return Prediction(
             quantiles=quantiles,
-            ttft_s=self._levels(ttft, weight, came, quantiles),
-            tpot_s=nobody or self._levels(tpot[several], weight[several], came[several], quantiles),
-            e2e_s=nobody or self._levels(e2e, weight, came, quantiles),
+            latencies={
+                name: nobody if prefills and name != "ttft_s" else self._levels(*own, came[has[name]], quantiles)
+                for name, own in found.items()
+            },
             load=load,
             slot_occupancy=load if prefills else min(running / self.engine.slots, 1.0),
             mean_running=running,
             wait_probability=float(weight[waited > self.full_iteration_s].sum() / max(float(weight.sum()), 1e-300)),
             warnings=tuple(self._warnings(played, weight, quantiles)),
-            together=Together.of(ttft, tpot, e2e, weight) if self.joint else None,
+            together=Together.of(latencies, weight) if self.joint else None,
             means={
                 name: float(np.average(values, weights=own)) if values.size else math.nan
-                for name, values, own in (
-                    ("ttft_s", ttft, weight),
-                    ("tpot_s", tpot[several], weight[several]),
-                    ("e2e_s", e2e, weight),
-                    ("wait_s", np.nan_to_num(waited, nan=math.inf), weight),
-                )
+                for name, (values, own) in (found | {"wait_s": (np.nan_to_num(waited, nan=math.inf), weight)}).items()
             },
         )
 
-    def _latencies(
-        self, played: Played, counted: Any = slice(None)
-    ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
-        """TTFT, TPOT (NaN of one token) and E2E of the requests that count [s], and which have more than one token."""
+    def _latencies(self, played: Played, counted: Any = slice(None)) -> dict[str, Floats]:
+        """Every latency that can be promised of the requests that count [s]; NaN where one has none, as TPOT of one token."""
         run, sent = played.run, played.requests.output_tokens - 1.0
         steps = (sent if played.decodes is None else played.decodes)[counted]
         # what is never answered is beyond every limit
@@ -698,7 +694,7 @@ class ReplayPool(PoolModel):
         with np.errstate(invalid="ignore"):
             decoded = (e2e - ttft)[several] / steps[several]
         tpot[several] = np.where(np.isfinite(e2e[several]), decoded, math.inf)
-        return ttft, tpot, e2e, several
+        return {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": e2e}
 
     def _levels(self, values: Floats, weight: Floats, came_s: Floats, levels: Sequence[float]) -> tuple[float, ...]:
         """Quantiles of all values, or what 95% of the windows in which they came keep their own quantiles within."""
@@ -796,10 +792,10 @@ def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) 
 def bands_of(found: Prediction, others: Sequence[Prediction]) -> dict[str, tuple[tuple[float, float], ...]]:
     """Of other draws over this one - 1, by latency and level."""
     bands = {}
-    for metric in METRICS:
+    for metric, values in found.latencies.items():
         told = []
-        for k, value in enumerate(getattr(found, metric)):
-            ratios = [getattr(other, metric)[k] / value - 1.0 for other in others] if 0.0 < value < math.inf else []
+        for k, value in enumerate(values):
+            ratios = [other.latencies[metric][k] / value - 1.0 for other in others] if 0.0 < value < math.inf else []
             known = [r for r in ratios if not math.isnan(r)]
             told.append((min([0.0, *known]), max([0.0, *known])))
         bands[metric] = tuple(told)

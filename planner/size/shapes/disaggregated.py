@@ -297,7 +297,7 @@ class Disaggregated(Fleet):
         levels = self.levels if levels is None else levels
         first = evaluate_pool(self.prefills, rate_per_s, prefills, levels, quick)
         if self.decode is None:
-            return replace(first, e2e_s=first.ttft_s), None
+            return first.telling(e2e_s=first.latencies["ttft_s"]), None
         behind = self._behind(prefills)
         if first.load >= 1.0:
             load = rate_per_s * self.decode_share / (decodes * behind.capacity_per_s)
@@ -307,10 +307,10 @@ class Disaggregated(Fleet):
             # a first token comes from either pool
             bands = {**first.bands, **{name: second.bands[name] for name in second.bands if name == "ttft_s"}}
             means = {**first.means, **{name: second.means[name] for name in second.means if name == "ttft_s"}}
-            first = replace(first, ttft_s=second.ttft_s, bands=bands, means=means)
+            first = replace(first, bands=bands, means=means).telling(ttft_s=second.latencies["ttft_s"])
         if not self.promises.joint:
             # TTFT is told of the prefill pool, by all requests
-            second = replace(second, ttft_s=(math.nan,) * len(levels))
+            second = second.telling(ttft_s=(math.nan,) * len(levels))
         return first, second
 
     def size_of(
@@ -352,7 +352,8 @@ class Disaggregated(Fleet):
         if k > 0:
             return second
         bands = {**second.bands, "ttft_s": first.bands["ttft_s"]}
-        return replace(first, tpot_s=second.tpot_s, e2e_s=second.e2e_s, bands=bands, together=second.together)
+        latencies = {**second.latencies, "ttft_s": first.latencies["ttft_s"]}
+        return replace(first, latencies=latencies, bands=bands, together=second.together)
 
     @property
     def _overhead_s(self) -> float:
@@ -435,7 +436,7 @@ class Disaggregated(Fleet):
         if isinstance(size, Shortfall):
             return size
         n, found, why = size
-        return [(n, replace(found, e2e_s=found.ttft_s), why if n > first[0] else first[2])]
+        return [(n, found.telling(e2e_s=found.latencies["ttft_s"]), why if n > first[0] else first[2])]
 
     @staticmethod
     def _as_first_tokens(latency: Sequence[Promise]) -> tuple[Promise, ...]:
