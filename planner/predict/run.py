@@ -114,6 +114,8 @@ def overlaid(
     inside = [bool(np.all((x >= 0.0) & (x < span_s))) for x in (times_s, shifts_s)]
     if not all(inside) or np.any(np.diff(times_s) < 0.0):
         raise InputError("times and shifts must lie in [0, span), and times in order")
+    if not kernel_in_use():
+        from planner.predict.kernel import order as in_order
     found, counts = [], []
     for begin, end in windows_s.tolist():
         pieces = [(np.zeros(0), np.zeros(0, dtype=np.int64), 0)]
@@ -124,18 +126,9 @@ def overlaid(
                 pieces.append((own[low:high] + offset, lists[k][low:high], copy))
         times, rows, copies = zip(*pieces, strict=True)
         at = np.concatenate(times)
-        order = _in_order(at)
+        order = np.argsort(at, kind="stable") if kernel_in_use() else in_order(at)
         counts.append(order.size)
         row, copy_of = np.concatenate(rows)[order], np.repeat(copies, [piece.size for piece in times])[order]
         found.append((at[order], row, keys_of(row, copy_of, kind)))
     at, row, key = (np.concatenate(column) for column in zip(*found, strict=True))
     return at, row, key, np.array(counts)
-
-
-def _in_order(times_s: Floats) -> NDArray[np.int64]:
-    """Places of times >= 0 in ascending order, equal ones as they stand."""
-    if kernel_in_use():
-        return np.argsort(times_s, kind="stable")
-    from planner.predict.kernel import order
-
-    return order(times_s)

@@ -142,10 +142,6 @@ class Laid:
     whole: bool
     repeats: int = 1
 
-    def pressed(self, factor: float) -> Laid:
-        """The same requests, so many times as fast [1]."""
-        return self if factor == 1.0 else replace(self, times_s=self.times_s / factor, span_s=self.span_s / factor)
-
 
 class FleetTraffic:
     """Traffic of a fleet: which hour of a trace is looked at, and how its copies are shifted.
@@ -386,7 +382,9 @@ class PoolTraffic:
 
         def made() -> Laid:
             if self.recorded:
-                found = self._kept(own, lambda: self._of_trace(rate_per_s, fewer, rows, most, draw)).pressed(pressed)
+                found = self._kept(own, lambda: self._of_trace(rate_per_s, fewer, rows, most, draw))
+                if pressed != 1.0:
+                    found = replace(found, times_s=found.times_s / pressed, span_s=found.span_s / pressed)
             else:
                 of = min(replicas, LEAST_DRAWN) if find_routing(routing).in_turn else laid_for
                 found = self._drawn(each, laid_for, max(of, laid_for), drawn, rows, draw or 0)

@@ -240,7 +240,7 @@ def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high
     for engine, setup, _ in made:
         if engine.does_as(option):
             return setup
-    limits = method.iteration_limits(law, parts, inputs.chunk)
+    limits = () if method.shares_budget else method.iteration_limits(law, parts, inputs.chunk)
     setup = set_up(option, law, high_tokens, inputs, method.shares_budget, limits)
     made.append((option, setup, law))
     return setup

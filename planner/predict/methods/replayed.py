@@ -255,7 +255,7 @@ class ReplayPool(PoolModel):
                 kept = kept and (self._limits_say_all(promises) or self._keeps_all(played, promises))
                 if kept:
                     # it went to its end: what is asked next is often what it tells
-                    self._keep_played(rate_per_s, replicas, most, self.draw, played)
+                    self.traffic.fleet.played[type(self)] = (self._mark, rate_per_s, replicas, most, self.draw), played
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
@@ -328,7 +328,7 @@ class ReplayPool(PoolModel):
         if (played := self._last_played(rate_per_s, replicas, most, self.draw)) is None:
             # other questions on the same thread may have answered it: what is asked next must not hang on them
             played = self._play(rate_per_s, replicas, most, self.draw, ())
-            self._keep_played(rate_per_s, replicas, most, self.draw, played)
+            self.traffic.fleet.played[type(self)] = (self._mark, rate_per_s, replicas, most, self.draw), played
         worst, weights, decodes = min(FAR_BELOW), played.requests.weight, played.requests.output_tokens - 1.0
         for limit in self._limits(promises, played.requests):
             taken = played.run.taken_s(limit.metric, decodes)
@@ -361,11 +361,12 @@ class ReplayPool(PoolModel):
         key = ("idle", quantiles)
         if key not in self._known:
             own = self.traffic.own
-            alone = ALONE if own.requests > ALONE else 0
-            _, row = once(
-                ("alone", id(own)),
-                lambda: (own, _spread(own.input_tokens, alone) if alone else np.arange(own.requests)),
-            )
+            row = np.arange(own.requests)
+            if row.size > ALONE:
+                # evenly over the order of their prompts, the longest among them
+                _, order = once(("alone", id(own)), lambda: (own, np.argsort(own.input_tokens, kind="stable")))
+                picked = ((np.arange(ALONE) + 0.5) * order.size / ALONE).astype(np.int64)
+                row = order[np.append(picked[:-1], order.size - 1)]
             apart, key_of = IDLE_S * np.arange(float(row.size)), keys_of(row, np.zeros_like(row), 7)
             span = IDLE_S * row.size
             requests, decodes = self._sent(self.traffic, Laid(apart, row, key_of, None, span, 1, False))
@@ -593,10 +594,6 @@ class ReplayPool(PoolModel):
         last, played = self.traffic.fleet.played.get(type(self), (None, None))
         return played if last == (self._mark, *asked) else None
 
-    def _keep_played(self, rate_per_s: float, replicas: int, most: int, draw: int | None, played: Played) -> None:
-        """Keep what was replayed."""
-        self.traffic.fleet.played[type(self)] = (self._mark, rate_per_s, replicas, most, draw), played
-
     def _play(
         self, rate_per_s: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]
     ) -> Played:
@@ -747,14 +744,6 @@ def slowed(engine: Replicas, slow: float) -> Replicas:
     it = engine.iteration
     times = it.slowed(slow) if isinstance(it, IterationModel) else tuple(slow * t for t in it)
     return replace(engine, iteration=times, request_s=slow * engine.request_s, image_s=slow * engine.image_s)
-
-
-def _spread(values: Floats, count: int) -> NDArray[np.int64]:
-    """Rows evenly spread over the order of `values`, the largest among them."""
-    order = np.argsort(values, kind="stable")
-    picked = ((np.arange(count) + 0.5) * order.size / count).astype(np.int64)
-    picked[-1] = order.size - 1
-    return np.asarray(order[picked])
 
 
 def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) -> tuple[float, ...]:
