@@ -48,7 +48,7 @@ SCORES, SURVIVORS = ROOT / "tests/golden/mutation.csv", ROOT / "tests/mutation_s
 
 ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "chance": (
-        ["planner/size/margin.py", "planner/size/sure.py"],
+        ["planner/size/sure.py"],
         ["tests/size/test_chance.py", "tests/size/test_sure.py", "tests/report/test_plan_page.py"],
     ),
     "kernel": (["planner/predict/kernel.c"], ["tests/predict/test_kernel.py"]),

@@ -17,12 +17,12 @@ ROOT = f"{HOUSE}/"
 WORKLOAD = HOUSE.parent / "workloads" / "azure.csv"
 
 CEILINGS = {
-    "files": 73,
-    "functions": 690,
-    "kinds of record": 60,
+    "files": 71,
+    "functions": 680,
+    "kinds of record": 54,
     "jumps between files": 490,
-    "code lines": 13500,
-    "names of a rate": 3,
+    "code lines": 13300,
+    "names of a rate": 1,
 }
 """What the way has today, jumps to tens and lines to hundreds; only ever to be lowered.
 
@@ -30,6 +30,9 @@ Aimed at are 20 kinds of record, 10,000 lines and one name of a rate.
 """
 
 RATE = re.compile(r"(\w+_)?rate(_per_s)?")
+
+USERS = re.compile(r"(PlanInputs|Plan|PoolPlan|Workload\.from_\w+)")
+"""Whose words are those of people and of their files, and stay as they are: options, plans, how a workload is made of arrays."""
 
 
 class Way:
@@ -63,8 +66,10 @@ class Way:
     def counted(self) -> dict[str, int]:
         codes = {code for _, code in self.calls}
         files = {code.co_filename for code in codes}
-        names = {n for code in codes for n in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
-        names |= {f.name for kind in self.records if is_dataclass(kind) for f in fields(kind) if f.type != "bool"}
+        own = [code for code in codes if not USERS.fullmatch(code.co_qualname)]
+        names = {n for code in own for n in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+        inner = [kind for kind in self.records if is_dataclass(kind) and not USERS.fullmatch(kind.__name__)]
+        names |= {f.name for kind in inner for f in fields(kind) if f.type != "bool"}
         jumps = {
             (one.co_filename, other.co_filename, other.co_qualname)
             for one, other in self.calls

@@ -297,11 +297,11 @@ def cached_shares() -> Iterator[dict[str, object]]:
         if cache < SMALL:
             continue
         rate = float(row["session_starts_per_s"]) * sessions.turns
-        calls = session_calls(sessions, rate, CALLS)
+        requests, span_s = session_calls(sessions, rate, CALLS)
         # as good as no service time, which the reference leaves out
         engine = Replicas(replicas, IterationModel(t0=1e-6), kv_tokens=cache, routing=row["routing"])
-        run, sent = replay(calls.requests, engine, cache=PrefixCache()), calls.requests.input_tokens
-        late = calls.requests.arrival_s > WARM_UP * calls.span_s
+        run, sent = replay(requests, engine, cache=PrefixCache()), requests.input_tokens
+        late = requests.arrival_s > WARM_UP * span_s
         found = float(run.found_tokens[late].sum() / sent[late].sum())
         yield {**row, "found": f"{found:.4f}", "error": f"{found - float(row['cached_share']):+.4f}"}
 

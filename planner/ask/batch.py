@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.ask.capacity import COARSE, largest
 from planner.ask.evaluation import Served, latencies, refuse_linked, replayed, served_of
-from planner.ask.hourly import Hourly
+from planner.ask.hourly import Elasticity, Hourly
 from planner.ask.options import OwnOptions
 from planner.ask.schedule import DAYS
 from planner.errors import InputError
@@ -406,7 +406,7 @@ def batch(
     window = window_of(by, start, datetime.datetime.now())
     # a fleet is sized for its busiest hour
     options["rate_is"] = options.get("rate_is") or "peak"
-    hourly = Hourly(fleet, workload, scenario, options, hours, (), flat="one rate in every hour")
+    hourly = Hourly(fleet, workload, scenario, options, hours, Elasticity(), flat="one rate in every hour")
     sent = hourly.loaded if jobs is None else load_workload(jobs)
     each = float(sent.weight @ sent.total_tokens / sent.weight.sum())
     asked_jobs = None if jobs is None else sent.provenance.requests
@@ -415,7 +415,7 @@ def batch(
         if not amount > 0.0:
             raise InputError(f"tokens: must be positive, got {tokens!r}")
         asked_jobs = math.ceil(amount / each)
-    built = hourly.fleet(hourly.peak)
+    built = hourly.fleet()
     refuse_linked(built, "batch: jobs go to pools that keep their promises")
     levels = _levels(hourly.rates, hourly.peak, window)
     rooms, rows, more, usd = [], list[BatchHour](), Counter[str](), 0.0

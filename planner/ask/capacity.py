@@ -309,7 +309,7 @@ def capacity(
             "Give a plan file, or the GPUs there are: fleetopt capacity --have h100=24 --have a100=40",
         )
     refuse_bought([k for k, v in options.items() if v is not None])
-    stands = hourly.fleet(hourly.peak)
+    stands = hourly.fleet()
     rate, refused = largest_rate(stands, hourly.peak)
     if rate <= 0.0:
         raise InfeasibleError(

@@ -351,16 +351,16 @@ def cost(
     apis = [] if api_prices is None else read_api_prices(api_prices, api_models or ())
     if apis and not api_models:
         apis = _apis_of(inputs.model, apis, str(api_prices))
-    times, traffic = (parse_duration(startup, "startup"), parse_duration(dwell, "dwell")), saved.traffic(inputs.cdf)
+    traffic = saved.traffic(inputs.cdf)
     over = options.pop("rate_is", None) or rate_of_hours(inputs, traffic)
+    elasticity = Elasticity(parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), rate_is=over)
     if even := hours is None and not traffic.arrivals.hourly_profile:
         hourly = Hourly(fleet, None, None, options)
         day, rate = hourly_rates(None, flat="the same every hour"), hourly.peak
-        elasticity = Elasticity(*times, 0.0, over)
     else:
-        hourly = Hourly(fleet, None, None, {**options, "rate_is": over}, hours, times)
+        hourly = Hourly(fleet, None, None, options, hours, elasticity)
         day, rate, elasticity = hourly.rates, hourly.rate, hourly.elasticity
-    built = hourly.fleet(hourly.peak)
+    built = hourly.fleet()
     found = make_schedule(built, day, rate, elasticity)
     _refuse_energy({"pue": (pue, 1.0), "kwh_price": (kwh_price, 0.0), "co2": (co2, 0.0)})
     types = [_Type(built, found, gpu, offers.get(gpu), spot) for gpu in _types(built)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Unpack
 
-from planner.ask.hourly import Hourly
+from planner.ask.hourly import Elasticity, Hourly
 from planner.ask.options import OwnOptions
 from planner.ask.schedule import needs_of
 from planner.errors import InputError
@@ -168,8 +168,8 @@ def growth(
     except ValueError:
         raise InputError(f"start: {start!r} is not a day", "Write it as 2027-01-31.") from None
     share, lead_s = parse_fraction(monthly_growth, "monthly_growth"), parse_duration(lead_time, "lead_time")
-    hourly = Hourly(fleet, workload, scenario, options, hours, None if hours is None else ())
-    built, rate = hourly.fleet(hourly.peak), hourly.peak
+    hourly = Hourly(fleet, workload, scenario, options, hours, None if hours is None else Elasticity())
+    built, rate = hourly.fleet(), hourly.peak
     if not share > 0.0:
         raise InputError(f"monthly_growth: must be positive, got {share:.10g}", "Write it as 8% or 0.08.")
     if not 1 <= months <= MOST_MONTHS:

@@ -68,8 +68,8 @@ class Elasticity:
 class Hourly:
     """Whose traffic by the hour, on which pools: what questions about hours and months ask about.
 
-    Without `times` (of starting [s], of holding [s], buffer) the hours do not matter: the rate is the one that a plan is sized
-    for, where one need be `stated`. Where nothing says what they are, `flat` ones are alike.
+    Without an `elasticity`, whose ``rate_is`` holds where no option says another, the hours do not matter: the rate is the one that
+    a plan is sized for, where one need be `stated`. Where nothing says what they are, `flat` ones are alike.
     """
 
     def __init__(
@@ -79,17 +79,16 @@ class Hourly:
         scenario: str | None,
         options: Mapping[str, Any],
         hours: str | Path | None = None,
-        times: tuple[float, ...] | None = None,
+        elasticity: Elasticity | None = None,
         stated: bool = True,
         flat: str | None = None,
     ) -> None:
         workload = taken(workload)
         data = options_of(workload, options)
-        if times is not None:
-            startup_s, dwell_s, buffer = (*times, 0.0, 0.0, 0.0)[:3]
-            if data.get("headroom") is not None and buffer:
+        if elasticity is not None:
+            if data.get("headroom") is not None and elasticity.buffer:
                 raise InputError("headroom and buffer are two names of one thing", "Give one of them.")
-            elasticity = Elasticity(startup_s, dwell_s, buffer, str(data.pop("rate_is", "mean")))
+            elasticity = replace(elasticity, rate_is=str(data.pop("rate_is", elasticity.rate_is)))
         if isinstance(fleet, Workload):
             data["cdf"] = fleet.name
             fleet, workload = None, fleet
@@ -105,7 +104,7 @@ class Hourly:
             self.loaded = workload
         else:
             self.loaded = load_workload(self.question.cdf) if fleet is None else saved.traffic(self.question.cdf)
-        if times is None:
+        if elasticity is None:
             self.peak = rate_of(self.question, self.loaded) if stated else math.nan
             return
         self.rates = hourly_rates(hours, self.loaded, folder, flat)
@@ -120,7 +119,7 @@ class Hourly:
         self.question = replace(self.question, rate_is=None, headroom=0.0)
         self.peak = max(self.rates.rates_per_s(self.rate, self.elasticity.rate_is)) * (1.0 + self.elasticity.buffer)
 
-    def fleet(self, rate_per_s: float) -> Fleet:
-        """The pools that stand, else those of the cheapest fleet at a rate [1/s]."""
-        question = compile_question(self.question, self.loaded, rate_per_s)
+    def fleet(self) -> Fleet:
+        """The pools that stand, else those of the cheapest fleet, at the rate of the busiest hour."""
+        question = compile_question(self.question, self.loaded, self.peak)
         return standing_fleet(question, self.standing) if self.standing else fleet_of(question)

@@ -189,7 +189,10 @@ def scheduler_replica(given: Workload | Frame | str | Path | None, options: Mapp
     option = engine_choices(question)[0]
     law = FleetMoments(workload).law(State(0.0), State(math.inf))
     parts, method = question.promises.parts, find_method(question.method)
-    setup = None if law is None else set_up(option, law, workload.max_total, question.inputs, parts, method)
+    setup = None
+    if law is not None:
+        limits = method.iteration_limits(law, parts, question.inputs.chunk)
+        setup = set_up(option, law, workload.max_total, question.inputs, method.shares_budget, limits)
     if setup is None:
         raise InfeasibleError(
             f"a request of {workload.max_total:,.0f} tokens does not fit into {option.kv_tokens(1):,} KV tokens of "

@@ -368,8 +368,8 @@ def schedule(
     True
     """
     times = parse_duration(startup, "startup"), parse_duration(dwell, "dwell"), parse_fraction(buffer, "buffer")
-    hourly = Hourly(fleet, workload, scenario, {**options, "slo": slo}, hours, times)
-    return make_schedule(hourly.fleet(hourly.peak), hourly.rates, hourly.rate, hourly.elasticity, progress)
+    hourly = Hourly(fleet, workload, scenario, {**options, "slo": slo}, hours, Elasticity(*times))
+    return make_schedule(hourly.fleet(), hourly.rates, hourly.rate, hourly.elasticity, progress)
 
 
 def make_schedule(

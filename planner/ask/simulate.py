@@ -307,8 +307,7 @@ def session_traffic(sessions: Sessions, rate_per_s: float, calls: int) -> Traffi
 
     def sent(seed: int) -> Sent:
         """Those of one run."""
-        found = session_calls(sessions, rate_per_s, calls, OTHER + seed)
-        return Sent(found.requests, found.span_s)
+        return Sent(*session_calls(sessions, rate_per_s, calls, OTHER + seed))
 
     return sent
 

@@ -31,8 +31,7 @@ from planner.shared.kept import keeping
 from planner.size.assemble import fleet_of
 from planner.size.fleet import Fleet
 from planner.size.grid import engine_choices
-from planner.size.margin import Margin
-from planner.size.pool import Pool, gpus_by_type, pool_for, pool_keeps, when_idle
+from planner.size.pool import Margin, Pool, gpus_by_type, pool_for, pool_keeps, when_idle
 from planner.size.problem import KEPT_BACK, FleetProblem, held_to
 from planner.size.shapes import find_shape, shape_names
 from planner.size.shapes.colocated import Colocated

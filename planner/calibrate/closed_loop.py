@@ -32,8 +32,8 @@ SMALLEST_CHUNK = 16.0
 
 LOWEST_LOG = 2.0 * math.log(LEAST)
 """Logarithm that stands for nothing [log SI]."""
-ROUNDS, SHORT_ROUNDS = 6, 3
-"""Fixed-point steps from the load to the running sequences where TTFT was not measured [1]."""
+ROUNDS = 4
+"""Fixed-point steps from the load to the running sequences [1]."""
 STEP = float(np.finfo(np.float64).eps) ** (1.0 / 3.0)
 """Finite difference of a logarithm, between rounding (larger when it is smaller) and curvature [1]."""
 
@@ -288,7 +288,7 @@ def loop_times(theta: FloatArray, loads: Loads, rules: Rules) -> tuple[FloatArra
     share = np.broadcast_to(np.where(known, loads.share, 1.0), (theta.shape[0], known.size))
     waiting = np.maximum(0.0, loads.concurrency - rules.slots) / np.maximum(loads.concurrency, 1.0)
     tpot, ttft, longer = times(share)
-    for _ in range(SHORT_ROUNDS if known.all() else ROUNDS):
+    for _ in range(ROUNDS):
         # what a decode sees is counted in iterations, and one with a prompt in it is one, however long
         idle = np.where(known, loads.ttft, ttft)
         idle = np.maximum(idle - np.maximum(longer, 0.0), tpot)
@@ -342,12 +342,11 @@ STALLED = 5.0
 """A request this many times slower than the median one hung in the network: it is not the engine's doing [1]."""
 FEWEST_GAPS = 8
 """Gaps between tokens below which a mean says nothing."""
-STARTS_PER_WORKER = 1 / 8
-"""Requests that must begin in a window, for each in flight; two at least: between two first tokens lies a whole stretch [1]."""
 JITTER = 0.3
 """Share of an iteration within which its tokens reach all readers [1]."""
-STARTS = 4.0
-"""Requests of a loop that are to begin while it is watched."""
+STARTS = 4
+"""Requests of a loop that are to begin while it is watched; half of them must, as between two first tokens lies a whole stretch,
+and a quarter of those in flight that begin in half a life."""
 ITERATIONS = 64.0
 """Iterations to watch at least: the mean of so many is known to an eighth of what one of them scatters."""
 
@@ -460,7 +459,7 @@ def steady_state(streams: Sequence[Stream], workers: int) -> tuple[ServerPoint, 
         return "cut: time was up before every worker had its first token"
     begin = max(opened)
     starts = [s for s in streams if not s.opening and s.events_s and s.events_s[0] > begin]
-    if len(starts) < max(2, math.floor(STARTS_PER_WORKER * workers)):
+    if len(starts) < max(STARTS // 2, workers // (2 * STARTS)):
         return "cut: time was up before enough requests began"
     if workers == 1:
         # alone there is no other's prompt to meet

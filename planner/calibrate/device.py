@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.calibrate.http import ASKING_S
+from planner.calibrate.solver import SLIGHT
 from planner.catalog import gpu as find_gpu
 from planner.errors import CalibrationError, InputError
 from planner.shared.cores import answers_of
@@ -28,11 +29,6 @@ from planner.shared.documents import printable
 from planner.shared.extras import installing
 from planner.shared.remarks import those_that_hold
 from planner.units import number_of
-
-SLOWED = 0.92
-"""A clock below this share of its largest is not what the data sheet speaks of; power and temperature, which are told with it, say
-what held it [1]."""
-
 
 _SLICE = re.compile(r"\bmig\b|\b\d+g\.\d+gb\b")
 _MEMORY = re.compile(r"\b(\d+) ?gb\b")
@@ -244,7 +240,8 @@ class GpuState:
 
     def doubts(self) -> tuple[str, ...]:
         """What about it makes measurements say less, one sentence each."""
-        slowed = self.sm_mhz and self.sm_max_mhz and self.sm_mhz < SLOWED * self.sm_max_mhz
+        # power and temperature, which are told with it, say what held it
+        slowed = self.sm_mhz and self.sm_max_mhz and self.sm_mhz < (1.0 - SLIGHT) * self.sm_max_mhz
         others = (self.processes or 1) - 1
         return those_that_hold([
             (slowed, "gpu_slowed", {"mhz": self.sm_mhz, "most": self.sm_max_mhz}),

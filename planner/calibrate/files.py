@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, ServerPoint
-from planner.calibrate.points import UNKNOWN_GPU, Batch, Points, batch_problems, parse_points
+from planner.calibrate.points import Batch, Points, RawPoints, batch_problems, parse_points
 from planner.errors import InputError, did_you_mean, refuse
 from planner.shared.documents import counted, printable, read_text, rows_by_column
 from planner.units import SECONDS, TIME_UNITS, is_measurable, number_of
@@ -326,23 +323,33 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "tokens_per_s": ("output_tokens_per_s", "tokens_per_s", "output_throughput"),
     "ttft_s": ("ttft_ms", "silicon_ttft_ms", "mean_ttft_ms"),
 }
-GROUP_COLUMNS = ("model_path", "system", "backend", "backend_version", "precision", "tp_size")
+SYSTEM = {
+    "model": "model_path", "gpu": "system", "engine": "backend", "engine_version": "backend_version", "weight_dtype": "precision",
+    "tp": "tp_size",
+}  # fmt: skip
+"""What server points are of, by which they are grouped: fields of a profile -> columns of a CSV."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:
-    """What files contain: iterations or server points, by group.
+    """What files contain: points of one system each."""
 
-    Parameters
-    ----------
-    iterations
-        Points by (gpu, model, tp).
-    servers
-        Server points by (model, system, backend, version, precision, tp).
-    """
+    groups: tuple[RawPoints, ...]
 
-    iterations: Mapping[tuple[str, str, int], Points]
-    servers: Mapping[tuple[str, ...], Sequence[ServerPoint]]
+    @property
+    def iterations(self) -> dict[tuple[str, str, int], Points]:
+        """Iterations by (gpu, model, tp)."""
+        return {
+            (g.header.get("gpu", ""), g.header.get("model", ""), g.header.get("tp", 1)): g.iterations()
+            for g in self.groups
+            if g.kind == "iterations"
+        }
+
+    @property
+    def servers(self) -> dict[tuple[str, ...], list[ServerPoint]]:
+        """Server points by (model, gpu, engine, version, dtype, tp)."""
+        servers = (g for g in self.groups if g.kind == "server")
+        return {tuple(str(g.header.get(key, "")) for key in SYSTEM): g.server_points() for g in servers}
 
 
 def _json_documents(text: str, where: str) -> list[Mapping[str, Any]]:
@@ -432,46 +439,35 @@ def read_measurements(
     InputError
         For a file that is missing, empty, of no known format, or with rows that cannot be.
     """
-    assumed = assumed or Assumed()
-    iterations: dict[tuple[str, str, int], Points] = {}
-    servers: dict[tuple[str, ...], list[ServerPoint]] = {}
+    groups: dict[tuple[Any, ...], RawPoints] = {}
     for entry in paths:
         path = Path(entry)
         text = read_text(path)
         if not text.strip():
             raise InputError(f"{path}: is empty")
-        raw, columns = parse_points(text, path.name), {c.strip() for c in text.splitlines()[0].split(",")}
-        if raw is not None:
-            of = {"gpu": "", "model": "", **raw.of}
-            of |= {"gpu": ""} if of["gpu"] == UNKNOWN_GPU else {}
-            if raw.kind == "server":
-                keys = ("model", "gpu", "engine", "engine_version", "weight_dtype", "tp")
-                servers.setdefault(tuple(str(of.get(key, "")) for key in keys), []).extend(raw.server_points())
-            else:
-                _add(iterations, {(of["gpu"], of["model"], of.get("tp", 1)): raw.iterations()})
-        elif text.lstrip()[0] in "{[" or is_mlperf(text):
-            points, settings = _read_results(text, path.name, assumed)
-            tp = settings.get("tensor_parallel_size") or settings.get("tp_size") or ""
-            servers.setdefault((*("",) * (len(GROUP_COLUMNS) - 1), str(tp)), []).extend(points)
-        elif "measured_ms" not in columns and {"isl", "osl", "input_tokens", "output_tokens"} & columns:
-            for group, found in _servers_csv(text, path.name, where, assumed).items():
-                servers.setdefault(group, []).extend(found)
-        else:
-            _add(iterations, _iterations_csv(text, path.name, where))
-    return Measurements(iterations, servers)
+        for found in _groups_of(text, path.name, where, assumed or Assumed()):
+            key = (found.kind, *(found.header.get(key) for key in SYSTEM))
+            groups[key] = groups[key].and_those_of(found) if key in groups else found
+    return Measurements(tuple(groups.values()))
 
 
-def _add(known: dict[tuple[str, str, int], Points], found: Mapping[tuple[str, str, int], Points]) -> None:
-    """Groups of another file, with those that are known; two runs of one machine have no common clock."""
-    for key, new in found.items():
-        if (old := known.get(key)) is not None:
-            times, composed = np.concatenate([old.time_s, new.time_s]), old.composed or new.composed
-            new = Points(old.batches + new.batches, times, None, old.source, composed)
-        known[key] = new
+def _groups_of(text: str, name: str, where: Selected, assumed: Assumed) -> Iterator[RawPoints]:
+    """What one file contains."""
+    raw, columns = parse_points(text, name), {c.strip() for c in text.splitlines()[0].split(",")}
+    if raw is not None:
+        yield raw
+    elif text.lstrip()[0] in "{[" or is_mlperf(text):
+        points, settings = _read_results(text, name, assumed)
+        tp = settings.get("tensor_parallel_size") or settings.get("tp_size")
+        yield RawPoints("server", {"tp": int(float(tp))} if tp else {}, [asdict(p) for p in points], name)
+    elif "measured_ms" not in columns and {"isl", "osl", "input_tokens", "output_tokens"} & columns:
+        yield from _servers_csv(text, name, where, assumed)
+    else:
+        yield from _iterations_csv(text, name, where)
 
 
-def _iterations_csv(text: str, name: str, where: Selected) -> dict[tuple[str, str, int], Points]:
-    """A CSV of iterations, one a row, by (gpu, model, tp); empty strings and 1 where the file has no such columns.
+def _iterations_csv(text: str, name: str, where: Selected) -> Iterator[RawPoints]:
+    """A CSV of iterations, one a row, by GPU, model and tp where the file has such columns.
 
     Rows come in the order of `design_rank` where the file has it; an `order` column is the order of measuring, otherwise it is
     not known.
@@ -479,28 +475,27 @@ def _iterations_csv(text: str, name: str, where: Selected) -> dict[tuple[str, st
     reader, header = _opened(text, name)
     _refuse_without(COLUMNS, header, name, f"A CSV of iterations has the columns {', '.join(COLUMNS)}.")
 
-    def made(row: Row, line: int) -> tuple[tuple[str, str, int], tuple[float, bool, tuple[Batch, float, float]]]:
+    def made(row: Row, line: int) -> tuple[tuple[str, str, int], tuple[float, bool, dict[str, Any]]]:
         """Group of a row, its rank, whether it was added up from kernels, and the iteration."""
         batch = Batch(*(_integer(row[c]) for c in COLUMNS[:-1]))
         time_s = float(row["measured_ms"]) * SECONDS["ms"]
         rank = float(row.get("design_rank") or line)
-        order = float(row["order"]) if row.get("order") else math.nan
-        key = ((row.get("gpu") or "").strip(), (row.get("model") or "").strip(), _integer(row.get("tp") or "1"))
+        order = {"order": float(row["order"])} if row.get("order") else {}
+        key = ((row.get("gpu") or "").strip(), (row.get("model") or "").strip(), _integer(row.get("tp") or "0"))
         composed = batch.decodes * batch.prefills > 0 and bool((row.get("composed") or "").strip())
         positive = is_measurable(time_s) and time_s > 0.0
         problems = [] if positive else [f"measured_ms must be positive, got {row['measured_ms']}"]
         refuse([f"{name}:{line}: {p}" for p in (*problems, *batch_problems(batch))])
-        return key, (rank, composed, (batch, time_s, order))
+        return key, (rank, composed, {**asdict(batch), "time_s": time_s, **order})
 
-    found = {}
     for key, rows in _grouped(reader, name, made, where, "iterations").items():
         _, composed, measured = zip(*sorted(rows, key=lambda row: row[0]), strict=True)
-        found[key] = Points.of(measured, name, any(composed))
-    return found
+        of = {field: value for field, value in zip(("gpu", "model", "tp"), key, strict=True) if value}
+        yield RawPoints("iterations", {**of, "composed": any(composed)}, measured, name)
 
 
-def _servers_csv(text: str, name: str, where: Selected, assumed: Assumed) -> dict[tuple[str, ...], list[ServerPoint]]:
-    """A CSV of server points by :data:`GROUP_COLUMNS`, empty where there is no such column.
+def _servers_csv(text: str, name: str, where: Selected, assumed: Assumed) -> Iterator[RawPoints]:
+    """A CSV of server points by :data:`SYSTEM`, as far as the file has such columns.
 
     Instead of ``tpot_ms`` it may have ``output_tokens_per_s`` of a server that is kept full.
     """
@@ -511,15 +506,17 @@ def _servers_csv(text: str, name: str, where: Selected, assumed: Assumed) -> dic
     missing = [names[0] for key, names in _ALIASES.items() if found[key] is None and key not in spare]
     _refuse_without(missing, header, name, "A CSV of server points has isl, osl, concurrency, tpot_ms and ttft_ms.")
 
-    def made(row: Row, line: int) -> tuple[tuple[str, ...], ServerPoint]:
+    def made(row: Row, line: int) -> tuple[tuple[str, ...], dict[str, Any]]:
         values = {
             key: float(row[column]) * (SECONDS["ms"] if key in TIMES else 1.0) if column and row.get(column) else None
             for key, column in found.items()
         }
-        group = tuple((row.get(c) or "").strip() for c in GROUP_COLUMNS)
-        return group, point(f"{name}:{line}", assumed, values)
+        group = tuple((row.get(c) or "").strip() for c in SYSTEM.values())
+        return group, asdict(point(f"{name}:{line}", assumed, values))
 
-    return _grouped(reader, name, made, where, "server points")
+    for key, rows in _grouped(reader, name, made, where, "server points").items():
+        of: dict[str, Any] = {field: value for field, value in zip(SYSTEM, key, strict=True) if value}
+        yield RawPoints("server", of | ({"tp": _integer(of["tp"])} if "tp" in of else {}), rows, name)
 
 
 def _opened(text: str, name: str) -> tuple[csv.DictReader[str], list[str]]:

@@ -321,7 +321,7 @@ class Connection:
             try:
                 connection.request(method, path, body, headers)
                 return connection.getresponse()
-            except (BrokenPipeError, ConnectionResetError, http.client.RemoteDisconnected):
+            except (ConnectionError, ssl.SSLEOFError):
                 if not used or self._aborted or time.monotonic() >= self._deadline:
                     raise
             self.close()

@@ -10,29 +10,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from planner.calibrate.device import NOT_THERE, Device, refuse_full, why_not
 from planner.errors import CalibrationError
+from planner.shared.documents import load_document
 from planner.units import LEAST
 
-BLOCK = 128
-"""Side of a block of weights with a scale of its own, length of such a row of activations, and of a group of 4-bit weights
-[values]."""
-
-INT4_LARGEST, INNER_TILES = 15, 8
-"""Of the codes of 4-bit weights, and how many tiles of them lie side by side for the kernel."""
-ROWS = 16
-"""fp8 products want their rows in multiples of this [1]."""
-
-FP4_BLOCK = 16
-"""Values of a row that share a scale of 4-bit products; rows come in multiples of two of them [values]."""
-
-SCALE_TILE = (4, 32, 4)
-"""Of block scales: rows that stand side by side, how far apart they are, and blocks."""
-
-FP4_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""What E2M1 has."""
+_KIND = load_document(Path(__file__).with_suffix(".yaml"))
+BLOCK, ROWS = _KIND["block"], _KIND["rows"]
+INT4_LARGEST, INNER_TILES = _KIND["int4"]["largest"], _KIND["int4"]["inner_tiles"]
+FP4_SIZES, FP4_BLOCK, SCALE_TILE = _KIND["fp4"]["sizes"], _KIND["fp4"]["block"], _KIND["fp4"]["scale_tile"]
 
 AGREES = {"atol": 3e-2, "rtol": 3e-2}
 """How far outputs of half precision may be from those of the plain form: eight bits of mantissa, summed up [1]."""

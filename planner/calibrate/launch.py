@@ -32,21 +32,6 @@ STOPPING_S = 20.0
 """How long an engine may take to end by itself before it is killed [s]."""
 EVERY_S = 0.5
 """Time between two questions whether it is healthy [s]."""
-LINES_SHOWN = 3
-"""Lines of it that an error shows."""
-
-SETTINGS: Mapping[str, str] = {
-    "max_model_len": "max_model_len",
-    "max_num_seqs": "slots",
-    "max_num_batched_tokens": "token_budget",
-    "tensor_parallel_size": "tp",
-    "gpu_memory_utilization": "memory_utilization",
-    "kv_cache_dtype": "kv_dtype",
-}
-"""What a plan calls a setting, and what an engine's table of flags does."""
-
-PLAIN_DTYPES = ("bf16", "fp16", "auto")
-"""Of the KV cache: what engines take from the model by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +47,7 @@ class Launch:
     served_name
         The name it serves it under; the engine's own choice when empty.
     settings
-        Our setting (a key of the engine's ``flags``) -> value.
+        As a plan's pool has them, in the words of vLLM: ``max_num_seqs`` and others.
     command
         Start of the command line where the engine is not where it usually is: replaces its program.
     arguments
@@ -74,7 +59,7 @@ class Launch:
     engine: Engine
     model: str
     served_name: str = ""
-    settings: Mapping[str, str | float] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     wait_s: float = 900.0
@@ -90,12 +75,12 @@ class Launch:
         Raises
         ------
         InputError
-            For an engine that cannot be started from here, or a setting it has no flag for.
+            For an engine that cannot be started from here.
 
         Examples
         --------
         >>> from planner.machine.engines import engine
-        >>> Launch(engine("vllm"), "m", settings={"tp": 2}).line(8000)[-4:]
+        >>> Launch(engine("vllm"), "m", settings={"tensor_parallel_size": 2}).line(8000)[-4:]
         ['--port', '8000', '--tensor-parallel-size', '2']
         """
         if not self.engine.launch:
@@ -105,13 +90,9 @@ class Launch:
         filled = [word.replace("{model}", self.model) for word in self.engine.launch]
         if self.command:
             filled = [*self.command, *filled[1:]]
-        filled += ["--host", HOST, "--port", str(port), *self.engine.always]
-        wanted = {**self.settings, **({"served_name": self.served_name} if self.served_name else {})}
-        for name, value in wanted.items():
-            if name not in self.engine.flags:
-                raise InputError(f"{self.engine.title} has no flag for {name}")
-            said = self.engine.kv_dtypes.get(str(value), str(value)) if name == "kv_dtype" else value
-            filled += [self.engine.flags[name], said if isinstance(said, str) else f"{said:.10g}"]
+        filled += ["--host", HOST, "--port", str(port), *self.engine.always, *self.engine.arguments(self.settings)]
+        if self.served_name:
+            filled += [self.engine.flags["served_name"], self.served_name]
         return [*filled, *self.arguments]
 
 
@@ -153,8 +134,8 @@ def plan_pools(path: str | Path, pool: str | None = None) -> list[dict[str, Any]
     return chosen
 
 
-def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | float]:
-    """The engine settings of a plan's pool, in the words of an engine's table of flags.
+def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, Any]:
+    """The engine settings of a plan's pool.
 
     Parameters
     ----------
@@ -177,12 +158,7 @@ def plan_settings(path: str | Path, pool: str | None = None) -> dict[str, str | 
     chosen = pools[0].get("settings")
     if not isinstance(chosen, dict):
         raise InputError(f"{path}: pools: no settings of an engine in it")
-    given = {name: chosen.get(key) for key, name in SETTINGS.items()}
-    return {
-        name: value
-        for name, value in given.items()
-        if isinstance(value, (int, float, str)) and not isinstance(value, bool) and value not in PLAIN_DTYPES
-    }
+    return {name: value for name, value in chosen.items() if isinstance(value, (int, float, str))}
 
 
 def free_port() -> int:
@@ -307,7 +283,7 @@ def _end_of(log: Path) -> str:
     """The last lines of a log that say what went wrong, else the last ones at all, on one line and without credentials."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"(?i)error|exception|not found|no module", line)]
-    shown = " | ".join(line[-240:] for line in (telling or lines)[-LINES_SHOWN:])
+    shown = " | ".join(line[-240:] for line in (telling or lines)[-2:])
     return without_credentials(shown) or "it wrote nothing"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.calibrate.closed_loop import SHORTEST, FloatArray, Loads, Rules, ServerPoint, log_times, window_s
-from planner.calibrate.fit import MIN_POINTS
+from planner.calibrate.fit import ENOUGH_POINTS, MIN_POINTS
 from planner.calibrate.launch import plan_pools
 from planner.calibrate.live import LiveServer, Load, LoadResult
 from planner.calibrate.servers import AROUND, ENOUGH_SHAPES, ServerFit, fit_server
@@ -30,8 +30,6 @@ ALONE = 3
 """Requests measured where one is in flight; otherwise two of each worker."""
 MOST_LOADS = 60
 """Loads sent at most, whatever time is left."""
-ENOUGH_LOADS = 4 * ENOUGH_SHAPES
-"""Loads from which a good fit, whose left-out error is that of two runs, may end the measuring."""
 FULL_LOAD, FEWEST_RUNNING = 0.85, 4.0
 """A plan's replicas may run up to this share of their capacity [1], and a batch of this many is looked at in any case."""
 FORM_REACH = math.log(AROUND[-1])
@@ -275,7 +273,8 @@ class _Measuring:
                 again = results[2].load
                 load = load if again in (r.load for r in results[3:]) else again
             error = None if self.fit is None else self.fit.tpot_error
-            settled = number > ENOUGH_LOADS and error is not None and error < POINT_SD
+            # left-out loads are met as well as the same load is twice
+            settled = number > ENOUGH_POINTS and error is not None and error < POINT_SD
             if load is None or sent + load.requests + load.concurrency > self.reach.max_requests or settled:
                 break
             told = f"{len(self.points)} loads measured"

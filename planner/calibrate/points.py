@@ -128,12 +128,6 @@ class Points:
             problems += [f"{self.source}: point {i}: {p}" for p in batch_problems(batch)]
         refuse(problems)
 
-    @classmethod
-    def of(cls, rows: Iterable[tuple[Batch, float, float]], source: str, composed: bool) -> Points:
-        """Of rows of a batch, its time [s] and its place in the order; one that is not finite = none is known."""
-        batches, times, order = zip(*rows, strict=True)
-        return cls(batches, np.array(times), np.array(order) if np.isfinite(order).all() else None, source, composed)
-
     def __len__(self) -> int:
         return len(self.batches)
 
@@ -250,7 +244,15 @@ class RawPoints:
             ))
             for line in range(len(self.rows))
         ]  # fmt: skip
-        return Points.of(rows, self.name, bool(self.header.get("composed", False)))
+        batches, times, order = zip(*rows, strict=True)
+        known = np.array(order) if np.isfinite(order).all() else None
+        return Points(batches, np.array(times), known, self.name, bool(self.header.get("composed", False)))
+
+    def and_those_of(self, other: RawPoints) -> RawPoints:
+        """With the points of another file; two runs of one machine have no common clock."""
+        rows = [{k: v for k, v in row.items() if k != "order"} for row in (*self.rows, *other.rows)]
+        composed = bool(self.header.get("composed") or other.header.get("composed"))
+        return replace(self, header={**self.header, "composed": composed}, rows=rows)
 
     def _built(self, line: int, build: Any) -> Any:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.calibrate.closed_loop import DEFAULT_BUDGET, SCHEDULING, SHORTEST, Rules, ServerPoint
 from planner.calibrate.device import Device, GpuState, load_torch, read_gpu_state, same_device
-from planner.calibrate.files import Assumed, Measurements, read_measurements
+from planner.calibrate.files import SYSTEM, Assumed, read_measurements
 from planner.calibrate.fit import PRIOR_WIDTH, fit_points, scaled_prior
 from planner.calibrate.microbench import CPU, DEVICE_SECONDS, TINY_MODEL, measure, most_telling
 from planner.calibrate.points import OF, UNKNOWN_GPU, Points, RawPoints, clock
@@ -25,7 +25,7 @@ from planner.catalog import model as find_model
 from planner.catalog.profiles import Profile
 from planner.errors import CalibrationError, InputError, refuse_unknown
 from planner.machine.engines import DEFAULT_ENGINE, engines
-from planner.machine.hardware import GpuSpec, ModelSpec, Parallelism
+from planner.machine.hardware import SIZES, GpuSpec, ModelSpec, Parallelism
 from planner.machine.iteration import IterationModel
 from planner.machine.roofline import roofline
 from planner.shared.documents import printable
@@ -173,10 +173,10 @@ def calibrate(**options: Any) -> CalibrationSet:
 def _files(asked: Asked) -> CalibrationSet:
     """A fit of every group of measurements in files that was asked for."""
     found = read_measurements(asked.files, where=asked.where, assumed=asked.assumed)
-    results = [*_iteration_groups(asked, found), *_server_groups(asked, found)]
+    results = [one for raw in found.groups if (one := _fitted(asked, raw)) is not None]
     if not results:
         named = ", ".join(f"{k}={v}" for k in ("gpu", "model", "tp") if (v := getattr(asked, k)) is not None)
-        groups = sorted({" ".join(str(k) for k in key if k) for key in (*found.iterations, *found.servers)})
+        groups = sorted({" ".join(str(g.header[k]) for k in SYSTEM if k in g.header) for g in found.groups})
         raise InputError(f"no measurements with {named} in the files", f"They hold: {'; '.join(groups)}.")
     return checked_set(results, asked.force)
 
@@ -193,19 +193,54 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     command
         Written into the profile.
     """
-    details: dict[str, Any] = {"source": f"file {raw.name}", "command": command, **raw.of}
-    gpu_name, model_name = details.pop("gpu", UNKNOWN_GPU), details.pop("model", "unknown-model")
-    spread = Parallelism(**{key: details.pop(key) for key in ("tp", "dp", "ep") if key in details})
-    dtype, _ = (details.pop(key, "") for key in ("weight_dtype", "kv_dtype"))
-    pair = _catalog_pair(gpu_name, model_name, dtype)
-    if raw.kind == "iterations":
-        if pair is None:
-            raise InputError(
-                f"{raw.name}:1: {model_name} on {gpu_name} is not in the catalog", "Name both in its header."
-            )
-        details = {"engine": "iterations from a file", **details}
-        return replace(_of_iterations(raw.iterations(), (*pair, spread), **details), raw=raw).checked(force)
+    found = _fitted(Asked(command=command), raw)
+    assert found is not None
+    return replace(found, raw=raw).checked(force)
 
+
+def _fitted(asked: Asked, raw: RawPoints) -> Calibration | None:
+    """A calibration of measurements that are there; ``None`` where those of another GPU, model or parallelism were asked for.
+
+    What they do not say is taken from what was asked. Of something the catalog does not know, iterations are held by any other
+    shape, scaled to what was measured, and a server by nothing.
+    """
+    details: dict[str, Any] = {"source": f"file {raw.name}", "command": asked.command, **raw.of}
+    details |= {"source": asked.source} if asked.source else {}
+    here, model_here, tp, dtype, _ = (details.pop(k, "") for k in ("gpu", "model", "tp", "weight_dtype", "kv_dtype"))
+    gpu_name, model_name = here if here not in ("", UNKNOWN_GPU) else asked.gpu or here, model_here or asked.model
+    if not gpu_name or not model_name:
+        raise InputError("the files do not say what was measured", "Give --gpu and --model (and --tp) of it.")
+    copies, expert_gpus = details.pop("dp", asked.dp or 1), details.pop("ep", asked.ep or 0)
+    spread = Parallelism(tp or asked.tp or 1, dp=copies, ep=expert_gpus)
+    pair: tuple[GpuSpec, ModelSpec] | None = None
+    notes: tuple[str, ...] = ()
+    try:
+        pair = _catalog_pair(gpu_name, model_name, dtype)
+        if not asked.wants(*pair, spread.tp):
+            return None
+    except InputError as error:
+        if asked.gpu is not None or asked.model is not None:
+            raise
+        notes = (f"{error.message}: the prior is another model's, scaled; give --gpu and --model to name it",)
+    if raw.kind == "server":
+        rules = _rules(asked, raw, details.setdefault("engine", "server"))
+        shown = (gpu_name, _named(model_name)) if pair is None else (pair[0].name, pair[1])
+        return _of_server(raw.server_points(), (*shown, spread), pair, rules, **details)
+    measured = raw.iterations()
+    if pair is None:
+        known = find_gpu("h100"), find_model("llama-3.1-8b")
+        prior = scaled_prior(measured, roofline(*known))
+        pair = replace(known[0], name=gpu_name), replace(known[1], name=model_name)
+    else:
+        prior = roofline(*pair, spread)
+    if asked.points is not None:
+        measured = measured.select(most_telling(measured, prior, asked.points))
+    details.setdefault("engine", "iterations from a file")
+    return _of_iterations(measured, (*pair, spread), prior, notes=notes, **details)
+
+
+def _rules(asked: Asked, raw: RawPoints, engine: str) -> dict[str, Any]:
+    """How a server ran prompts, as it was asked for, or as its points say."""
     number = {k: raw.header.get(k) for k in ("token_budget", "slots")}
     for key, value in number.items():
         if value is not None and (not isinstance(value, (int, float)) or not LEAST <= value <= MOST):
@@ -213,26 +248,12 @@ def refit(raw: RawPoints, *, force: bool = False, command: str | None = None) ->
     scheduling = raw.header.get("scheduling")
     if scheduling is not None:
         refuse_unknown(f"{raw.name}:1: scheduling", printable(str(scheduling)), SCHEDULING)
-    rules = {"scheduling": scheduling, "steady": bool(raw.header.get("steady", False)), **number}
-    shown = (gpu_name, _named(model_name) if pair is None else pair[1], spread)
-    details = {"engine": "server", **details}
-    return replace(_of_server(raw.server_points(), shown, pair, rules, **details), raw=raw).checked(force)
+    number["token_budget"] = asked.token_budget or number["token_budget"]
+    chosen = asked.scheduling or scheduling or SCHEDULING_OF.get(engine)
+    return {"scheduling": chosen, "steady": bool(raw.header.get("steady", False)), **number}
 
 
-def known_gpu(name: str | None) -> GpuSpec:
-    """The catalog's GPU of that name.
-
-    Raises
-    ------
-    InputError
-        When it is not said or not known.
-    """
-    if not name:
-        raise InputError("the files do not say which GPU was measured", "Give --gpu.")
-    return find_gpu(name)
-
-
-def known_model(name: str | None, precision: str = "") -> ModelSpec:
+def known_model(name: str, precision: str = "") -> ModelSpec:
     """The catalog's model of that name, also when a server names it as a repository or with its dtype.
 
     Parameters
@@ -245,10 +266,8 @@ def known_model(name: str | None, precision: str = "") -> ModelSpec:
     Raises
     ------
     InputError
-        When it is not said or not known.
+        When it is not known.
     """
-    if not name:
-        raise InputError("the files do not say which model was measured", "Give --model.")
     dtype = {"fp8": "fp8", "fp4": "fp4", "nvfp4": "fp4"}.get(precision.lower())
     text = name.removesuffix("-NVFP4").removesuffix("-FP8")
     if dtype is None and text != name:
@@ -256,58 +275,11 @@ def known_model(name: str | None, precision: str = "") -> ModelSpec:
     return find_model(text, weight_dtype=dtype)
 
 
-def _catalog_pair(gpu: str, model: str, precision: str) -> tuple[GpuSpec, ModelSpec] | None:
-    """GPU and model of the catalog, the trial's included; ``None`` where one of them is not there."""
+def _catalog_pair(gpu: str, model: str, precision: str) -> tuple[GpuSpec, ModelSpec]:
+    """GPU and model of the catalog, the trial's included."""
     if (gpu, model) == (CPU.name, TINY_MODEL.name):
         return CPU, TINY_MODEL
-    with suppress(InputError):
-        return known_gpu(gpu), known_model(model, precision)
-    return None
-
-
-def _iteration_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
-    """A calibration of every group of iterations that was asked for."""
-    for (gpu_here, model_here, tp_here), measured in found.iterations.items():
-        size = tp_here if (gpu_here or asked.tp is None) else asked.tp
-        prior = None
-        notes: tuple[str, ...] = ()
-        try:
-            device, network = known_gpu(gpu_here or asked.gpu), known_model(model_here or asked.model)
-        except InputError as error:
-            if not (gpu_here and model_here) or asked.gpu is not None or asked.model is not None:
-                raise
-            # the file names something the catalog does not know: any shape will do, scaled to what was measured
-            known = find_gpu("h100"), find_model("llama-3.1-8b")
-            device, network = replace(known[0], name=gpu_here), replace(known[1], name=model_here)
-            prior = scaled_prior(measured, roofline(*known))
-            notes = (f"{error.message}: the prior is another model's, scaled; give --gpu and --model to name it",)
-        if asked.wants(device, network, size):
-            prior = prior or roofline(device, network, size)
-            used = measured
-            if asked.points is not None:
-                used = measured.select(most_telling(measured, prior, asked.points))
-            yield _of_iterations(
-                used, (device, network, size), prior, notes=notes, engine="iterations from a file",
-                command=asked.command, source=asked.source or f"file {measured.source}",
-            )  # fmt: skip
-
-
-def _server_groups(asked: Asked, found: Measurements) -> Iterator[Calibration]:
-    """A calibration of every group of server points that was asked for."""
-    for key, measured in found.servers.items():
-        model_here, gpu_here, engine, version, precision, tp_text = key
-        if not (gpu_here or asked.gpu) or not (model_here or asked.model):
-            raise InputError(
-                "the files do not say what the server ran", "Give --gpu and --model (and --tp) of the measured server."
-            )
-        pair = known_gpu(gpu_here or asked.gpu), known_model(model_here or asked.model, precision)
-        size = int(float(tp_text)) if tp_text else (asked.tp or 1)
-        if asked.wants(*pair, size):
-            rules = {"scheduling": asked.scheduling or SCHEDULING_OF.get(engine), "token_budget": asked.token_budget}
-            yield _of_server(
-                measured, (pair[0].name, pair[1], asked.spread(size)), pair, rules, engine=engine or "server",
-                engine_version=version or None, command=asked.command, source=asked.source or "server measurements from a file",
-            )  # fmt: skip
+    return find_gpu(gpu), known_model(model, precision)
 
 
 def _of_server(
@@ -432,12 +404,13 @@ def _launched(asked: Asked, launch: Launch) -> Calibration:
     if asked.progress is not None:
         asked.progress(0, 1, f"starting {launch.engine.title}")
     with launched(launch) as running:
-        said = {**running.said, **{k: v for k, v in launch.settings.items() if not isinstance(v, str)}}
+        said, set_to = running.said, launch.settings
         own = replace(
-            asked, model=None if known is None else asked.model or launch.model, tp=int(said.get("tp", asked.tp or 1)),
-            token_budget=asked.token_budget or said.get("token_budget"),
-            slots=None if "slots" not in said else int(said["slots"]),
-            kv_tokens=running.said.get("kv_tokens"), engine=launch.engine.name, launch=None,
+            asked, model=None if known is None else asked.model or launch.model,
+            **{name: set_to.get(SIZES[name], getattr(asked, name)) for name in ("tp", "dp", "ep")},
+            token_budget=asked.token_budget or set_to.get("max_num_batched_tokens", said.get("token_budget")),
+            slots=set_to.get("max_num_seqs", said.get("slots")),
+            kv_tokens=said.get("kv_tokens"), engine=launch.engine.name, launch=None,
         )  # fmt: skip
         one = _server(own, Server(running.url, launch.served_name))
     return replace(

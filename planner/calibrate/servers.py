@@ -349,8 +349,10 @@ def fit_server(
         freed = held_by(rules, more=True)
         (found_more,), (least,) = freed.solve(freed.starts())
         missed_more = freed.left_out(np.stack([found_more, freed.mean]), shape_of)
-        no_worse = missed_more[: len(points)].mean() <= missed[: len(points)].mean()
-        if no_worse and loss - least > CLEARLY * max(1.0, least / x.tpot.size):
+        better = missed_more[: len(points)].mean() / missed[: len(points)].mean()
+        clearly = loss - least > CLEARLY * max(1.0, least / x.tpot.size)
+        # left-out shapes see little of what depends on the number in flight alone
+        if better < 1.0 - SLIGHT or (better <= 1.0 and clearly):
             held, theta, missed = freed, found_more, missed_more
     missed, missed_alone = missed[: len(points)], missed[len(points) :]
     covariance = _covariance(held_by(rules, held=False), theta)

@@ -74,11 +74,8 @@ def model_from_mapping(raw: Mapping[str, Any], where: str, name: str, like: str 
     return _Reader(where, raw, like).spec(name=name)
 
 
-def _indexer(layers: int, heads: int, size: int, stored: float, top: int) -> dict[str, Any]:
-    """The indexer of sparse attention: layers with one, its shape, bytes it caches of a token, tokens it lets through."""
-    names = ("index_layers", "index_heads", "index_head_dim", "index_bytes", "index_topk")
-    return dict(zip(names, (layers, heads, size, stored, top), strict=True))
-
+_INDEXER = ("index_layers", "index_heads", "index_head_dim", "index_bytes", "index_topk")
+"""The indexer of sparse attention: layers with one, its shape, bytes it caches of a token, tokens it lets through."""
 
 _MOST = 10**9
 """No dimension of a model is larger."""
@@ -323,14 +320,15 @@ class _Reader:
                 for what in ("num_index_heads", "index_dim", "block_size", "topk_blocks")
             )
             layers = sum(map(bool, which)) if isinstance(which, list) else layers
-            return _indexer(layers, heads, size, 2.0 * size, top * each)
+            return dict(zip(_INDEXER, (layers, heads, size, 2.0 * size, top * each), strict=True))
         if not v.get("index_n_heads"):
             return {}
         which = v.get("indexer_types")
         layers = sum(1 for t in which if t == "full") if isinstance(which, list) else layers
         size = self.whole("index_head_dim")
         # 8-bit keys with one 32-bit scale (DeepSeek-V3.2 in vLLM and SGLang)
-        return _indexer(layers, self.whole("index_n_heads"), size, size + 4.0, self.whole("index_topk"))
+        found = layers, self.whole("index_n_heads"), size, size + 4.0, self.whole("index_topk")
+        return dict(zip(_INDEXER, found, strict=True))
 
     def experts(self, mixers: Counter[str]) -> dict[str, Any]:
         """The mixture, or the dense MLP alone."""

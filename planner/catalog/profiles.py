@@ -309,11 +309,6 @@ def _range(pair: Any) -> tuple[float, float]:
     return low, high
 
 
-def _settings(value: Any) -> dict[str, Any]:
-    """Settings of any name."""
-    return _mapping(dict.fromkeys(value if isinstance(value, dict) else (), _setting))(value)
-
-
 def _list(of: type, told: str) -> Reader:
     """A reader of lists of that; of texts one alone is a list too."""
     alone = _if(lambda entries: isinstance(entries, list) and all(isinstance(one, of) for one in entries), told, tuple)
@@ -342,7 +337,7 @@ _OWN: Mapping[str, Reader] = {
     **dict.fromkeys(("weight_dtype", "kv_dtype"), _choice(DTYPE_BYTES)),
     "provenance": _choice(HOLDS),
     "covered": _mapping(dict.fromkeys(COVERED_QUANTITIES, _range)),
-    "settings": _settings,
+    "settings": lambda value: _mapping(dict.fromkeys(value if isinstance(value, dict) else (), _setting))(value),
     "measurements": _list(dict, "expected a list of mappings, as `profile share` prints it"),
 }
 """Readers of keys whose type does not say all."""

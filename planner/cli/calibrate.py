@@ -177,7 +177,8 @@ def _launch(
     if model is None:
         raise InputError("which model is the engine to load?", "Give --model: a folder with config.json, or a name.")
     settings = {} if asked.for_plan is None else plan_settings(asked.for_plan, pool)
-    settings |= {k: float(v) for k, v in (("tp", asked.tp), ("token_budget", asked.token_budget)) if v is not None}
+    own = {"tensor_parallel_size": asked.tp, "max_num_batched_tokens": asked.token_budget}
+    settings |= {k: value for k, value in own.items() if value is not None}
     try:
         command, more = map(shlex.split, words)
     except ValueError as error:

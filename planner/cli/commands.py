@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
-from typer.main import get_command, get_group
+from typer.main import get_group
 
-from planner.cli.output import whole_tables
 from planner.errors import InputError
 from planner.shared.arguments import told_sections
 from planner.shared.documents import printable
@@ -141,38 +140,6 @@ class Once(TyperCommand):
                 yield alone[word]
 
 
-def _all_help(ctx: typer.Context, value: bool) -> None:
-    """Print the help with every option, and be done."""
-    if value:
-        ctx.meta["all"] = True
-        typer.echo(ctx.get_help())
-        raise typer.Exit
-
-
-def _framed() -> Any:
-    """``--wide`` of every command that prints tables and ``--help-all``, as the framework makes them of a command without more."""
-    alone = typer.Typer(add_completion=False)
-
-    def command(
-        wide: Annotated[
-            bool,
-            typer.Option(
-                "--wide", help="Tables with all columns, whatever the width of the page.", callback=whole_tables,
-                is_eager=True, expose_value=False, rich_help_panel="Output",
-            ),
-        ] = False,
-        help_all: Annotated[
-            bool, typer.Option("--help-all", help="Every option, by panel.", callback=_all_help, is_eager=True, expose_value=False)
-        ] = False,
-    ) -> None:  # fmt: skip
-        pass
-
-    # names of annotations are looked up in the module, where those of a function are not
-    command.__annotations__ = get_type_hints(command, include_extras=True)
-    alone.command()(command)
-    return get_command(alone)
-
-
 def written(name: str) -> Any:
     """What a command is made of: its function, or the group."""
     own = name.replace("-", "_")
@@ -204,10 +171,6 @@ class Built(Mapping[str, Any]):
             for leaf in getattr(command, "commands", {name: command}).values():
                 leaf.__class__ = Once
                 unchecked(leaf.params)
-                if any(option.name == "output_format" for option in leaf.params):
-                    leaf.params.append(_framed().params[0])
-                if leaf.name in OFTEN:
-                    leaf.params.append(_framed().params[1])
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from planner.cli import options as opt
 from planner.errors import CheckFailedError, FleetOptError
-from planner.shared.notebook import InNotebooks
 from planner.shared.record import Record
 from planner.shared.version import __version__
 
@@ -38,7 +37,7 @@ class Finding(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkup(InNotebooks):
+class Checkup(Record):
     """Everything looked at.
 
     Parameters
@@ -51,9 +50,6 @@ class Checkup(InNotebooks):
 
     document: ClassVar[str] = "fleetopt-checkup"
     written: ClassVar[tuple[str, ...]] = ("well", "findings")
-
-    def __repr__(self) -> str:
-        return f"<Checkup: {'well' if self.well else 'not well'}, {len(self.findings)} findings>"
 
     @property
     def well(self) -> bool:

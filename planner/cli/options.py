@@ -16,7 +16,8 @@ import typer
 from typer.models import ArgumentInfo
 
 import planner as fo
-from planner.cli.output import draw, emit, progress_bar, writer
+from planner.ask.options import ReplicaOptions
+from planner.cli.output import draw, emit, progress_bar, whole_tables, writer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
@@ -25,7 +26,7 @@ from planner.shared.writing import refuse_unwritable
 
 OUTPUT = "Output"
 
-REPLICA = ("cdf", "rate", "gpu", "model", "tp", "profile", "token_budget", "max_num_seqs")
+REPLICA = ("cdf", *ReplicaOptions.__annotations__)
 """Options of the commands that look at one kind of replica."""
 
 
@@ -72,6 +73,20 @@ OutputFile = Annotated[
     Path | None,
     told("Write to this file, after success, atomically.", "-o", "--output", panel=OUTPUT),
 ]
+
+
+Wide = Annotated[bool, told("Tables with all columns, whatever the width of the page.", "--wide", panel=OUTPUT)]
+
+
+def _all_help(ctx: typer.Context, value: bool) -> None:
+    """Print the help with every option, and be done."""
+    if value:
+        ctx.meta["all"] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+AllHelp = Annotated[bool, told("Every option, by panel.", "--help-all", callback=_all_help, is_eager=True)]
 
 
 def _picture(path: Path | None) -> Path | None:
@@ -179,26 +194,29 @@ class Verb:
     without: Collection[str] = ()
 
     def head(self) -> ast.FunctionDef:
-        """Its definition, read: help loads no numbers, as the verb itself would."""
+        """Its signature and docstring as written: help loads no numbers, as the verb itself would."""
         place = find_spec(fo.HOME[self.name])
-        tree = ast.parse(Path(str(place and place.origin)).read_bytes())
-        return next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == self.name)
+        text = Path(str(place and place.origin)).read_text(encoding="utf-8")
+        (written,) = re.findall(rf'^def {self.name}\(.*?\n    """.*?"""\n', text, re.MULTILINE | re.DOTALL)
+        (found,) = ast.parse(written).body
+        assert isinstance(found, ast.FunctionDef)
+        return found
 
     def options(self) -> Iterator[inspect.Parameter]:
-        """What of its parameters can be typed, as the command line declares it."""
+        """What of its parameters can be typed, as the command line declares it; a default by a name is left to the verb."""
         head, panel = self.head(), ""
-        _, words = told_options(ast.get_docstring(head))
-        places = [*head.args.posonlyargs, *head.args.args]
-        defaults = [*[None] * (len(places) - len(head.args.defaults)), *head.args.defaults, *head.args.kw_defaults]
-        for p, written in zip((*places, *head.args.kwonlyargs), defaults, strict=True):
-            name, annotation = p.arg, ast.unparse(p.annotation) if p.annotation else ""
+        own, (_, words) = head.args, told_options(ast.get_docstring(head))
+        values = [*own.defaults, *own.kw_defaults]
+        parameters = [*own.args, *own.kwonlyargs]
+        assert {*self.panels, *self.flags, *self.defaults, *self.without} <= {p.arg for p in parameters}, self.name
+        for parameter, value in zip(parameters, [None] * (len(parameters) - len(values)) + values, strict=True):
+            name, annotation = parameter.arg, ast.unparse(parameter.annotation or ast.Name("Any"))
             panel = self.panels.get(name, panel)
-            if name in self.without or (name in GIVEN_OTHERWISE and name not in self.flags):
+            otherwise = name in GIVEN_OTHERWISE and name not in self.flags
+            if otherwise or name in self.without or re.search(r"Callable|Executor|Launch", annotation):
                 continue
-            if re.search(r"Callable|Executor|Launch", annotation):
-                continue
-            default = self.defaults[name] if name in self.defaults else written and ast.literal_eval(written)
             kind = type_of(annotation)
+            default = self.defaults.get(name, value.value if isinstance(value, ast.Constant) else None)
             if default is None:
                 kind = kind | None
             elif kind is str:
@@ -296,14 +314,26 @@ def asks(
         for name, option in OPTIONS.items():
             if option.spellings and (names is None or name in names):
                 found.setdefault(name, _parameter(name, _annotation(option, bool(about))))
+        if "output_format" in found:
+            found["wide"] = _parameter("wide", Wide, False)
+        if names is None and not about:
+            found["help_all"] = _parameter("help_all", AllHelp, False)
         parameters = sorted(found.values(), key=_place)
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
 
     def extended(command: Command) -> Command:
+        """The command, and what it takes without asking more."""
+
+        @wraps(command)
+        def run(wide: bool = False, help_all: bool = False, **given: Any) -> None:
+            """Run it, with tables as wide as asked for."""
+            whole_tables(wide)
+            command(**given)
+
         # of the commands of a file one is run: heads are made of those that are asked for
-        command.head = partial(head, command)  # type: ignore[attr-defined]
-        return command
+        run.head = partial(head, run)  # type: ignore[attr-defined]
+        return run
 
     return extended
 

@@ -239,7 +239,7 @@ def fixed_count_backlog(
 
 
 def solve_backlog(
-    sums: PromptSums, engine: Engine, decodes: Array, rate: float, *,
+    sums: PromptSums, engine: Engine, decodes: Array, rate_per_s: float, *,
     slope: float = 0.0, mean_prefill: float = 0.0, most_load: float = MOST_LOAD,
 ) -> Backlog:  # fmt: skip
     r"""Stationary backlog chains at given numbers of decodes.
@@ -261,14 +261,14 @@ def solve_backlog(
     one = sums.moments.mean_prefill
     room = np.maximum((engine.budget - decodes + slope * mean_prefill) / (1.0 + slope), 1.0)
     full = engine(np.maximum(decodes + slope * (room - mean_prefill), 0.0), room)
-    load = np.minimum(rate * full * one / room, most_load)
+    load = np.minimum(rate_per_s * full * one / room, most_load)
     grid = backlog_grid(room, engine.knee - decodes, backlog_top(sums.moments, room, load))
     prefill = np.minimum(grid, room[:, None])
     duration = engine(np.maximum(decodes[:, None] + slope * (prefill - mean_prefill), 0.0), prefill)
     counts = (load * room / (full * one))[:, None] * duration
     step = transitions(sums, grid, np.maximum(grid - room[:, None], 0.0), counts)
     for k in np.flatnonzero(decodes == 0.0):
-        duration[k, 0] = 1.0 / rate
+        duration[k, 0] = 1.0 / rate_per_s
         step[k, 0] = _single_prompt(sums.moments, grid[k])
     return Backlog(grid, stationary(step), duration, prefill, step, room, full)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +17,10 @@ WARM = 0.3
 """Part of the replay in which caches fill, which does not count."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SessionCalls:
-    """Sessions that begin at random times, drawn from those recorded; some are in the middle of their calls at the start.
-
-    Parameters
-    ----------
-    requests
-        Their calls.
-    span_s
-        How long sessions begin [s]; calls that would be sent later are left out.
-    """
-
-    requests: Requests
-    span_s: float
-
-
-def session_calls(sessions: Sessions, calls_per_s: float, calls: int, draw: int = 0) -> SessionCalls:
+def session_calls(sessions: Sessions, calls_per_s: float, calls: int, draw: int = 0) -> tuple[Requests, float]:
     """About so many calls of sessions at a rate of calls [1/s].
+
+    Sessions begin at random times, drawn from those recorded; some are in the middle of their calls at the start.
 
     Parameters
     ----------
@@ -45,6 +30,11 @@ def session_calls(sessions: Sessions, calls_per_s: float, calls: int, draw: int 
         Rate of calls [1/s], and how many of them.
     draw
         Which draw of sessions and of their beginnings.
+
+    Returns
+    -------
+    requests, span_s
+        Their calls, and how long sessions begin [s]; calls that would be sent later are left out.
     """
     span = calls / calls_per_s
     begin = np.flatnonzero(sessions.first)
@@ -92,7 +82,7 @@ def session_calls(sessions: Sessions, calls_per_s: float, calls: int, draw: int 
         shared_tokens=tokens[pieces] if name.size else None,
         weight=(nominal >= WARM * span).astype(np.float64),
     )
-    return SessionCalls(requests, span)
+    return requests, span
 
 
 def _ranges(low: NDArray[np.int64], high: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_type_hints
 from weakref import WeakSet
 
 import numpy as np
@@ -18,8 +19,8 @@ from planner.predict.records import Decoders, Limit, Outage, PrefixCache, Replic
 from planner.routing import find_routing
 from planner.workload.sending import Clients
 
-MOST_TOKENS = 2.0**31
-"""Tokens that no prompt and no answer has."""
+MOST_TOKENS = float(np.iinfo(np.int32).max) + 1.0
+"""Tokens that no prompt and no answer has: the kernel counts them in 32 bits."""
 
 ENGINES = ("mixed", "slots", "slots-shared", "prefill")
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
@@ -97,7 +98,7 @@ def _rows(r: Requests) -> Iterator[str]:
     ]
     for name in ("gap_s", "repeated_tokens", "weight", "images"):
         if (c := getattr(r, name)) is not None:
-            tests.append((name, ~(np.isfinite(c) & (c >= 0.0)), _AMOUNT))
+            tests.append((name, ~(np.isfinite(c) & (c >= 0.0)), "must be finite and >= 0"))
     for name, bad, words in tests:
         if bad.any():
             row = int(np.argmax(bad))
@@ -162,33 +163,17 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 }
 """What an error says of a number -> whether it does not have to."""
 
-_COUNT, _SIZE, _AMOUNT = "must be a whole number >= 1", "must be at least 1", "must be finite and >= 0"
-_OF_REPLICAS = {
-    "count": _COUNT,
-    "slots": _SIZE,
-    "token_budget": _SIZE,
-    "kv_tokens": "must be positive",
-    **dict.fromkeys(("block", "gather"), _COUNT),
-    **dict.fromkeys(("request_s", "image_s", "wake_s", "shared_prefix"), _AMOUNT),
-}
-_OF_CLIENTS = {
-    **dict.fromkeys(("max_queue", "max_queued_tokens"), "must be >= 0"),
-    "timeout_s": "must be positive",
-    "retries": "must be a whole number >= 0",
-    "retry_after_s": _AMOUNT,
-    "in_flight": _SIZE,
-}
-_OF_CACHE = {
-    "host_tokens": "must be >= 0",
-    **dict.fromkeys(("host_tokens_per_s", "disk_tokens_per_s"), "must be positive"),
-    **dict.fromkeys(("ttl_s", "windows", "disk_tokens"), "must be >= 0"),
-}
-"""Field -> the rule for it."""
+
+@cache
+def _rules_of(kind: Any) -> dict[str, str]:
+    """Numbers of a kind of record -> what is said of those that are none."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items() if hasattr(hint, "__metadata__")}
 
 
-def _numbers(where: str, record: object, rules: Mapping[str, str]) -> Iterator[str]:
+def _numbers(where: str, record: Replicas | Clients | PrefixCache) -> Iterator[str]:
     """Fields that are no numbers, or break their rules."""
-    for name, words in rules.items():
+    for name, words in _rules_of(type(record)).items():  # type: ignore[arg-type]
         value = getattr(record, name)
         if isinstance(value, bool) or not isinstance(value, (float, int, numbers.Real)) or not _RULES[words](value):
             yield f"{where}{name} {words}, got {value!r}"
@@ -196,7 +181,7 @@ def _numbers(where: str, record: object, rules: Mapping[str, str]) -> Iterator[s
 
 def _replicas(replicas: Replicas, where: str) -> Iterator[str]:
     """Limits of replicas, their engine and iteration-time model."""
-    yield from _numbers(where, replicas, _OF_REPLICAS)
+    yield from _numbers(where, replicas)
     model, engine = replicas.iteration, replicas.engine
     if (find_routing(replicas.routing).candidates or 1) > 2:
         yield f"{where}routing {replicas.routing}: at most two candidates can be drawn"
@@ -207,7 +192,7 @@ def _replicas(replicas: Replicas, where: str) -> Iterator[str]:
             yield f"{where}engine {engine} knows no contexts: g, e, a and m of the iteration model must be 0"
     elif engine != "slots":
         yield f"{where}iteration: a table of durations is for the engine slots only"
-    elif len(model) <= replicas.slots or not all(map(_RULES[_AMOUNT], model[1:])):
+    elif len(model) <= replicas.slots or not all(map(_RULES["must be finite and >= 0"], model[1:])):
         yield f"{where}iteration: a table of durations needs one per number of active slots, 0..slots, none negative"
 
 
@@ -229,11 +214,11 @@ def _decoders(decoders: Decoders, rows: int) -> Iterator[str]:
 def _rules(clients: Clients | None, cache: PrefixCache | None) -> Iterator[str]:
     """What clients do and caches keep."""
     if clients is not None:
-        yield from _numbers("clients: ", clients, _OF_CLIENTS)
+        yield from _numbers("clients: ", clients)
         if clients.leave and clients.retries:
             yield "clients: who is turned away beyond in_flight is answered elsewhere: retries must be 0"
     if cache is not None:
-        yield from _numbers("cache: ", cache, _OF_CACHE)
+        yield from _numbers("cache: ", cache)
 
 
 def _outages(outages: Sequence[Outage], count: int) -> Iterator[str]:

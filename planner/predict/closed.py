@@ -302,26 +302,31 @@ class ClosedReplica:
         if load >= 1.0:
             never = np.full(1, math.inf)
             return Closed(never, never, never, 1.0, limit.decodes, limit.iteration_s, load)
-        rate = max(rate_per_s, 1e-9 * limit.per_s)
-        state = _State(self.engine, self._sums, limit, rate, self._points.spectra)
-        ttft, tpot, waits = self._latencies(state, rate, load)
+        rate_per_s = max(rate_per_s, 1e-9 * limit.per_s)
+        state = _State(self.engine, self._sums, limit, rate_per_s, self._points.spectra)
+        ttft, tpot, waits = self._latencies(state, rate_per_s, load)
         ttft += self.overhead_s
         if self.wake_s > 0.0:
-            ttft += self.wake_s * (self._points.u[8] < math.exp(-rate * COLD_AFTER_S))
+            ttft += self.wake_s * (self._points.u[8] < math.exp(-rate_per_s * COLD_AFTER_S))
         steps = self._points.steps
-        running = rate * float(np.mean(steps * tpot)) if law.mean_steps > 0.0 else 0.0
+        running = rate_per_s * float(np.mean(steps * tpot)) if law.mean_steps > 0.0 else 0.0
         return Closed(
             ttft, np.where(steps > 0.0, tpot, np.nan), ttft + steps * tpot, waits, running, state.iteration_s, load
         )
 
-    def _latencies(self, state: _State, rate: float, load: float) -> tuple[Array, Array, float]:
+    def _latencies(self, state: _State, rate_per_s: float, load: float) -> tuple[Array, Array, float]:
         """TTFT and TPOT of the points [s], and the share that waits for a slot or memory."""
         points, law, limit = self._points, self.engine.moments, self.limit
         u, most = points.u, 0.98 * self.engine.budget
         if law.mean_steps <= 0.0:
             chain, backlog = _find(u, state, np.zeros(POINTS))
-            return self._first_token(state, rate, np.zeros(POINTS), chain, backlog)[0], np.zeros(POINTS), 0.0
-        room, work, nodes, means = self._room(state, rate), rate * law.mean_steps, state.nodes[1:], state.means[1:]
+            return self._first_token(state, rate_per_s, np.zeros(POINTS), chain, backlog)[0], np.zeros(POINTS), 0.0
+        room, work, nodes, means = (
+            self._room(state, rate_per_s),
+            rate_per_s * law.mean_steps,
+            state.nodes[1:],
+            state.means[1:],
+        )
         plain = occupancy(work, nodes, means, Room(math.inf), load)
         places = np.arange(plain.size)
         variance = float(plain @ places**2) - float(plain @ places) ** 2
@@ -346,15 +351,15 @@ class ClosedReplica:
             # a backlog has had time to follow the decodes in part
             felt = np.where(n == 0.0, 0.0, np.maximum(middle + (n - middle) * state.follow, 0.0))
             chain, backlog = _find(u, state, felt)
-            ttft, start = self._first_token(state, rate, n, chain, backlog)
+            ttft, start = self._first_token(state, rate_per_s, n, chain, backlog)
             life = np.maximum(middle + (n - middle) * _time_average(points.steps / state.relax), 0.0) + own
             tpot = _per_token(points, state, life, start)
             # the mean is Little's
-            shift += 0.8 * (rate * float(np.mean(points.steps * tpot)) - float(n.mean()))
+            shift += 0.8 * (rate_per_s * float(np.mean(points.steps * tpot)) - float(n.mean()))
         return ttft + slot_wait, tpot, float(waits.mean())
 
     def _first_token(
-        self, state: _State, rate: float, decodes: Array, chain: NDArray[np.int64], backlog: Array
+        self, state: _State, rate_per_s: float, decodes: Array, chain: NDArray[np.int64], backlog: Array
     ) -> tuple[Array, Array]:
         r"""TTFT without waiting for a slot [s], and the backlog at the first decode step [tokens].
 
@@ -370,26 +375,26 @@ class ClosedReplica:
         idle = (state.nodes[chain] == 0.0) & (backlog <= 0.0)
         duration = np.where(idle, 0.0, batch(np.minimum(backlog, room)))
         place = points.u[2]
-        total = np.maximum(backlog - room, 0.0) + points.came(0, rate * place * duration) + points.prefill
+        total = np.maximum(backlog - room, 0.0) + points.came(0, rate_per_s * place * duration) + points.prefill
         passes = np.maximum(np.ceil(total / room), 1.0)
         rest = total - (passes - 1.0) * room
         waiting = (1.0 - place) * duration + (passes - 1.0) * batch(room)
-        later = points.came(1, rate * waiting)
+        later = points.came(1, rate_per_s * waiting)
         last = batch(np.minimum(rest + later, room))
         # the host's work on a request delays its own first token whole
         ttft = waiting + last + self.request_s + engine.a * points.pairs - engine.alpha * points.prefill
         # who finds the replica empty and stays alone is known exactly
         ttft = np.where(idle & (later == 0.0), self._idle[points.row], ttft)
-        return ttft, np.maximum(rest + later - room, 0.0) + points.came(2, rate * last)
+        return ttft, np.maximum(rest + later - room, 0.0) + points.came(2, rate_per_s * last)
 
-    def _room(self, state: _State, rate: float) -> Room:
+    def _room(self, state: _State, rate_per_s: float) -> Room:
         """Sequences that can decode at once: prompts hold slots and memory too."""
         engine, law = self.engine, self.engine.moments
-        in_prefill = rate * state.iteration_s * (1.0 + law.mean_prefill / (2.0 * engine.budget))
+        in_prefill = rate_per_s * state.iteration_s * (1.0 + law.mean_prefill / (2.0 * engine.budget))
         slots = max(engine.slots - min(in_prefill, 0.5 * engine.slots), 1.0)
         if math.isinf(engine.kv_tokens):
             return Room(slots)
-        held, scatter = state.prompts_ahead(rate)
+        held, scatter = state.prompts_ahead(rate_per_s)
         mean = max((engine.kv_tokens - law.mean_own - held) / law.own_context, 1.0)
         # what contexts that differ take from it beside the number of decodes
         scatter += law.mean_own2 - law.mean_own**2 + state.centre * (law.own_context2 - law.own_context**2)
@@ -415,31 +420,31 @@ class _State:
     """
 
     def __init__(
-        self, engine: Engine, sums: PromptSums, limit: MaxThroughput, rate: float, spectra: LifeSpectra
+        self, engine: Engine, sums: PromptSums, limit: MaxThroughput, rate_per_s: float, spectra: LifeSpectra
     ) -> None:
         law, budget = engine.moments, engine.budget
         steps, self.slope, variance, settle = law.mean_steps, 0.0, 0.0, 1.0
         most = min(1.02 * limit.decodes, 0.98 * budget)
-        self.iteration_s = float(fluid(engine, limit, np.array([rate]))[1][0])
+        self.iteration_s = float(fluid(engine, limit, np.array([rate_per_s]))[1][0])
         for _ in range(2):
-            n = self.centre = min(rate * steps * self.iteration_s, most)
-            self.prefill = rate * law.mean_prefill * self.iteration_s
+            n = self.centre = min(rate_per_s * steps * self.iteration_s, most)
+            self.prefill = rate_per_s * law.mean_prefill * self.iteration_s
             base = solve_backlog(
-                sums, engine, np.array([max(n, 1e-9)]), rate, slope=self.slope, mean_prefill=self.prefill
+                sums, engine, np.array([max(n, 1e-9)]), rate_per_s, slope=self.slope, mean_prefill=self.prefill
             )
             self.iteration_s = float(base.mean(base.duration)[0])
             if steps > 0.0:
                 self.slope, variance, settle = _answer(base, law)
         self.base, self._law = base, law
-        n = self.centre = min(rate * steps * self.iteration_s, most)
-        self.prefill = rate * law.mean_prefill * self.iteration_s
+        n = self.centre = min(rate_per_s * steps * self.iteration_s, most)
+        self.prefill = rate_per_s * law.mean_prefill * self.iteration_s
         pi = base.law[0]
         linear = float(pi @ engine.slope(n + base.prefill[0]))
         self.per_decode = max(engine.c + engine.busy_per_decode(float(pi @ (base.grid[0] > 0.0))) + linear, 1e-300)
         feedback = min(n * self.per_decode / self.iteration_s, 0.9)
         # a stay at many decodes ends before a backlog close to instability builds up: its time scale, which grows as
         # 1/(1 - load)^2, may not exceed that of the decodes
-        load = min(rate * float(base.full[0]) * law.mean_prefill / float(base.room[0]), MOST_LOAD)
+        load = min(rate_per_s * float(base.full[0]) * law.mean_prefill / float(base.room[0]), MOST_LOAD)
         stay = max(steps / (1.0 - feedback), 1.0)
         most_load = min(1.0 - (1.0 - load) * math.sqrt(min(settle / stay, 0.5)), MOST_LOAD)
         self.nodes = np.zeros(1)
@@ -450,7 +455,7 @@ class _State:
             inner = (NODES - NODES[0]) / (NODES[-1] - NODES[0])
             self.nodes = np.concatenate(([0.0], ends[0] + (ends[1] - ends[0]) * inner))
         self.chains = solve_backlog(
-            sums, engine, self.nodes, rate, slope=self.slope, mean_prefill=self.prefill, most_load=most_load
+            sums, engine, self.nodes, rate_per_s, slope=self.slope, mean_prefill=self.prefill, most_load=most_load
         )
         self.means = self.chains.mean(self.chains.duration)
         self.least = engine(np.maximum(self.nodes - self.slope * self.prefill, 0.0), np.zeros(1))
@@ -458,10 +463,10 @@ class _State:
         at = max(int(np.argmin(np.abs(self.nodes - n))), min(1, self.nodes.size - 1))
         self.quick, self.relax, self.stretch = self.slope**2 * variance, 1.0, 1.0
         if steps > 0.0:
-            self._linearised(engine, at, rate, spectra)
+            self._linearised(engine, at, rate_per_s, spectra)
         self.follow = self.relax / (self.relax + 1.0 / max(1.0 - float(self.covariance[at, -1]), 1e-3))
 
-    def _linearised(self, engine: Engine, at: int, rate: float, spectra: LifeSpectra) -> None:
+    def _linearised(self, engine: Engine, at: int, rate_per_s: float, spectra: LifeSpectra) -> None:
         """Fluctuations about a chain."""
         law, chains = self._law, self.chains
         time = float(np.interp(self.centre, self.nodes[1:], self.means[1:]))
@@ -471,11 +476,11 @@ class _State:
         per_prefill = max((float(self.means[at]) - alone) / flow - engine.alpha, 0.0)
         costs = max(self.per_decode - engine.read, 0.0), engine.g, per_prefill, engine.a
         delay = float(chains.mean(np.maximum(chains.grid - chains.room[:, None], 0.0))[at]) / flow
-        self.swing = spectra.at(rate * time, time, costs, delay, law.context, self.slope)
+        self.swing = spectra.at(rate_per_s * time, time, costs, delay, law.context, self.slope)
         self.relax = max(self.swing.relaxation, 1.0)
         self.stretch = math.sqrt(self.swing.effective / self.swing.decodes) if self.swing.decodes > 0.0 else 1.0
 
-    def prompts_ahead(self, rate: float) -> tuple[float, float]:
+    def prompts_ahead(self, rate_per_s: float) -> tuple[float, float]:
         """Mean and variance over time of what prompts hold that are computed or wait for it [tokens], [tokens^2]."""
         law, base = self._law, self.base
         weight = base.law[0] * base.duration[0]
@@ -483,8 +488,10 @@ class _State:
         mean = float(weight @ base.grid[0]) / length
         variance = float(weight @ (base.grid[0] - mean) ** 2) / length
         # on average half of those who come in an iteration, and what is computed of those that take several
-        come = rate * law.mean_prefill * float(weight @ base.duration[0]) / (2.0 * length)
-        begun = 0.5 * rate * length * float(law.probability @ (law.own * (np.ceil(law.tokens / base.room[0]) - 1.0)))
+        come = rate_per_s * law.mean_prefill * float(weight @ base.duration[0]) / (2.0 * length)
+        begun = (
+            0.5 * rate_per_s * length * float(law.probability @ (law.own * (np.ceil(law.tokens / base.room[0]) - 1.0)))
+        )
         kept = law.mean_own / law.mean_prefill
         return (mean + come) * kept + begun, variance * kept**2
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.machine.iteration import IterationModel
+from planner.workload.sending import Amount, Count, Positive, Room, Size
 
 Floats = NDArray[np.float64]
 
@@ -130,20 +131,20 @@ class Replicas:
         the prompts of other copies of the attention, or plans several iterations at once.
     """
 
-    count: int
+    count: Count
     iteration: IterationModel | tuple[float, ...]
-    slots: float = math.inf
-    token_budget: float = math.inf
-    kv_tokens: float = math.inf
+    slots: Size = math.inf
+    token_budget: Size = math.inf
+    kv_tokens: Positive = math.inf
     routing: str = "random"
     engine: Literal["mixed", "slots", "slots-shared", "prefill"] = "mixed"
-    block: int = 1
+    block: Count = 1
     reserve: bool = True
-    request_s: float = 0.0
-    wake_s: float = 0.0
-    shared_prefix: float = 0.0
-    image_s: float = 0.0
-    gather: int = 1
+    request_s: Amount = 0.0
+    wake_s: Amount = 0.0
+    shared_prefix: Amount = 0.0
+    image_s: Amount = 0.0
+    gather: Count = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +169,12 @@ class PrefixCache:
         before it too; else they have what the tier before them dropped.
     """
 
-    host_tokens: float = 0.0
-    host_tokens_per_s: float = math.inf
-    ttl_s: float = math.inf
-    windows: float = 0.0
-    disk_tokens: float = 0.0
-    disk_tokens_per_s: float = math.inf
+    host_tokens: Room = 0.0
+    host_tokens_per_s: Positive = math.inf
+    ttl_s: Room = math.inf
+    windows: Room = 0.0
+    disk_tokens: Room = 0.0
+    disk_tokens_per_s: Positive = math.inf
     copies: bool = False
 
 
@@ -236,9 +237,6 @@ class Limit:
 COLD_AFTER_S = 0.1
 """A replica that got no request for so long finds its server's front end cold: :attr:`Replicas.wake_s` more for the next [s].
 One vLLM server: at 1 request/s nearly all did, at 18 to 43 none (kubernetes-sigs/inference-perf, kubecon-na-2025)."""
-
-CACHE_BLOCK = 16
-"""Tokens of a block of a prefix cache: what of a prefix fills none is not found again."""
 
 CROWD, CROWDED = 32, 1.5
 """A gateway that looks for prefixes takes the least busy replica where the other has so many requests, and that many times as

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.catalog.kv import BLOCK_TOKENS
 from planner.machine.iteration import IterationModel
 from planner.predict import records
 from planner.predict.checks import check
@@ -420,8 +421,8 @@ class _Replay(Clock):
         """The replica that holds most of a prompt, or else to which its last piece was sent, unless it is crowded."""
         alive = self.front.alive()
         found = [sum(k.cache.found(row, self.now).values()) if k.cache else 0.0 for k in alive]
-        near = [k for k, tokens in zip(alive, found, strict=True) if tokens > max(found) - records.CACHE_BLOCK]
-        here = min(near, key=lambda k: k.in_system) if max(found) >= records.CACHE_BLOCK else None
+        near = [k for k, tokens in zip(alive, found, strict=True) if tokens > max(found) - BLOCK_TOKENS]
+        here = min(near, key=lambda k: k.in_system) if max(found) >= BLOCK_TOKENS else None
         if here is None and (pieces := self.pieces(row)):
             sent = self.sent.get(pieces[-1])
             here = sent if sent and not sent.dead else None

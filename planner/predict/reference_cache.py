@@ -6,7 +6,8 @@ import math
 from collections import OrderedDict
 from typing import TypeAlias
 
-from planner.predict.records import CACHE_BLOCK, PrefixCache, Requests
+from planner.catalog.kv import BLOCK_TOKENS
+from planner.predict.records import PrefixCache, Requests
 
 Name: TypeAlias = tuple[str, int]
 Pieces: TypeAlias = "tuple[tuple[Name, float], ...]"
@@ -84,7 +85,7 @@ class PrefixMemory:
         """A request begins to run where `free` tokens are left: what is supplied of its prompt [tokens]."""
         self.trim(free)
         prompt = float(self.requests.input_tokens[row])
-        supplied = min(sum(self.found(row, now).values()) // CACHE_BLOCK * CACHE_BLOCK, prompt - 1)
+        supplied = min(sum(self.found(row, now).values()) // BLOCK_TOKENS * BLOCK_TOKENS, prompt - 1)
         room = free - prompt + self.held_already(row)
         self.take(self.session(row))
         left = supplied
@@ -120,7 +121,7 @@ class PrefixMemory:
         shared = sum(tokens for _, tokens in self.pieces(row))
         size = float(self.requests.input_tokens[row]) + output_tokens - 1 - shared
         self.spoil(size - max(supplied - shared, 0.0), now)
-        self.put(self.session(row), size // CACHE_BLOCK * CACHE_BLOCK, row, now)
+        self.put(self.session(row), size // BLOCK_TOKENS * BLOCK_TOKENS, row, now)
         self.trim(free)
 
     def loaded(self, row: int, free: float, now: float) -> tuple[float, float]:
@@ -132,7 +133,7 @@ class PrefixMemory:
                 if name not in self.pinned:
                     tokens += held - min(self.on_gpu(name, free), held)
                     of_disk += held - min(self.on_gpu(name, near), held)
-        tokens, of_disk = tokens // CACHE_BLOCK * CACHE_BLOCK, of_disk // CACHE_BLOCK * CACHE_BLOCK
+        tokens, of_disk = tokens // BLOCK_TOKENS * BLOCK_TOKENS, of_disk // BLOCK_TOKENS * BLOCK_TOKENS
         if tokens == 0.0:
             return 0.0, now
         self.link_free = max(self.link_free, now) + tokens / self.rules.host_tokens_per_s
@@ -148,7 +149,7 @@ class PrefixMemory:
         """Tokens of a prefix among the `room` most recent ones."""
         for other, (tokens, _, _) in reversed(self.kept.items()):
             if other == name:
-                return min(max(room, 0.0), tokens) // CACHE_BLOCK * CACHE_BLOCK
+                return min(max(room, 0.0), tokens) // BLOCK_TOKENS * BLOCK_TOKENS
             room -= tokens
             if room <= 0.0:
                 break
@@ -159,7 +160,7 @@ class PrefixMemory:
         room = self.with_tier(self.with_tier(free, self.rules.host_tokens), self.rules.disk_tokens)
         while self.held > room and self.kept:
             name, (tokens, row, used) = next(iter(self.kept.items()))
-            left = (tokens - (self.held - room)) // CACHE_BLOCK * CACHE_BLOCK
+            left = (tokens - (self.held - room)) // BLOCK_TOKENS * BLOCK_TOKENS
             self.held -= tokens
             if left > 0:
                 self.kept[name] = (left, row, used)

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from planner.catalog.images import image_s, parse_size
 from planner.catalog.kv import ADAPTED_S, BLOCK_TOKENS, adapter_bytes, kv_bytes_per_token, kv_capacity
@@ -26,7 +26,6 @@ from planner.plans import EngineSettings
 from planner.predict.drafts import Draft, draft_of, speculating
 from planner.predict.parallel import spreads
 from planner.predict.price import PriceRule
-from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.question.options import PlanInputs
 from planner.question.prompts import USUAL_SIZE
@@ -47,7 +46,7 @@ MAX_NUM_SEQS_LIMIT = 1024
 TOKEN_BUDGETS = (512, 1024, 2048, 4096, 8192)
 """Budgets tried: powers of two, multiples of every GEMM tile, up to vLLM's server default."""
 
-USUAL_TOKEN_BUDGET = 2048
+USUAL_TOKEN_BUDGET = TOKEN_BUDGETS[len(TOKEN_BUDGETS) // 2]
 """Where no common budget is shared, and it decides nothing but the memory set aside."""
 
 SLOT_STEP = 64
@@ -55,12 +54,6 @@ SLOT_STEP = 64
 
 UNLIMITED_BUDGET = 1e9
 """Token budget that never binds [tokens]."""
-
-MOST_LORAS = 1_000_000
-"""More fit nowhere."""
-
-MODEL_LEN_STEP = 16
-"""``max_model_len`` is rounded up to whole KV blocks [tokens]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,23 +204,12 @@ class ReplicaSetup:
     warnings: tuple[str, ...] = field(default=())
 
 
-class EngineRules(Protocol):
-    """What a latency method says of the engine it pictures (:class:`planner.predict.methods.base.Method`)."""
-
-    @property
-    def shares_budget(self) -> bool:
-        """Whether prefill and decode share iterations under a token budget."""
-
-    def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:
-        """What a full iteration may take so that each promise can be kept at all [s]."""
-
-
 def full_iteration_time(iteration: IterationModel, slots: float, mean_context: float) -> float:
     """Iteration time with every slot decoding at the mean context, W + H(ctx) slots (FleetOpt eq. 3) [s]."""
     return iteration.at_batch(slots).time(slots, slots * mean_context)
 
 
-def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[EngineOption]:
+def engine_options(question: CompiledQuestion, shares_budget: bool) -> list[EngineOption]:
     """Every (GPU, way to spread the model, token budget) that a question leaves open to a latency method.
 
     Raises
@@ -259,7 +241,7 @@ def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[Engin
         model = model if named else model.served_as(inputs.weights, inputs.kv_dtype)
         max_len = _longest_admitted(inputs, model, named, traffic.workload.max_total, traffic.longest)
         measured: dict[Parallelism, Profile] = {}
-        for budget in token_budgets(inputs, rules, whole=max_len if model.pooling == "encoder" else 0):
+        for budget in token_budgets(inputs, shares_budget, whole=max_len if model.pooling == "encoder" else 0):
             try:
                 ways = (named.parallel,) if named else spread(model, gpu, max_len, token_budget=budget)
             except InputError as error:
@@ -284,7 +266,7 @@ def engine_options(question: CompiledQuestion, rules: EngineRules) -> list[Engin
                     bears[gpu.name] = max(bears.get(gpu.name, 0), option.most_loras)
                     if option.most_loras < inputs.lora:
                         continue
-                options.append(option if speculate is None else _speculating(option, speculate, rules))
+                options.append(option if speculate is None else _speculating(option, speculate, shares_budget))
     if not options:
         for name, most in bears.items():
             rest = f"; write {most}" if most else ""
@@ -301,13 +283,14 @@ def _adapted(option: EngineOption, inputs: PlanInputs) -> EngineOption:
     def short(adapters: int) -> bool:
         return replace(option, lora=adapters, lora_rank=inputs.lora_rank).kv_tokens(1) < option.max_model_len
 
-    most = max(bisect_right(range(MOST_LORAS), False, key=short) - 1, 0)
+    fit = option.gpu.memory_bytes // adapter_bytes(option.model, option.parallel, inputs.lora_rank)
+    most = max(bisect_right(range(int(fit) + 1), False, key=short) - 1, 0)
     return replace(option, profile=profile, lora=inputs.lora, lora_rank=inputs.lora_rank, most_loras=most)
 
 
-def _speculating(option: EngineOption, speculate: Speculation, rules: EngineRules) -> EngineOption:
+def _speculating(option: EngineOption, speculate: Speculation, shares_budget: bool) -> EngineOption:
     """The same engine with speculative decoding."""
-    if not rules.shares_budget:
+    if not shares_budget:
         raise _refusal("mixed")
     small = find_model(speculate.draft_model) if speculate.draft_model else None
     if speculate.method == "mtp" and not option.model.experts and not option.model.kv_lora_rank:
@@ -322,7 +305,7 @@ def _longest_admitted(
     inputs: PlanInputs, model: ModelSpec, named: Profile | None, longest_tokens: float, room_tokens: float
 ) -> int:
     """Longest request the largest pool admits [tokens]."""
-    max_len = inputs.max_model_len or MODEL_LEN_STEP * math.ceil(room_tokens / MODEL_LEN_STEP)
+    max_len = inputs.max_model_len or BLOCK_TOKENS * math.ceil(room_tokens / BLOCK_TOKENS)
     if inputs.kv == "reserved" and named is not None and named.reserved is not None and not inputs.max_model_len:
         max_len = max(max_len, int(named.reserved.context_tokens))
     if longest_tokens > model.max_context:
@@ -394,7 +377,7 @@ def memory_safe_slots(
     tell_all
         Whether a given number beyond the safe one is always warned of.
     """
-    from planner.queueing.memory import BLOCK_TOKENS, overflow_probability, preemption, safe_slots
+    from planner.queueing.memory import BLOCK_TOKENS, preemption, safe_slots
 
     safe = safe_slots(blocks, lambda n: option.room(n) // BLOCK_TOKENS, max_slots=most)
     # nothing grows of a request that is its prompt: none runs in step with others
@@ -405,12 +388,12 @@ def memory_safe_slots(
     given = option.max_num_seqs
     if given is None:
         why = reasons.get(safe.limit, safe.limit)
-        return Slots(safe.slots, why, safe.cost.overflow, 1000.0 * safe.cost.per_request, warnings)
+        return Slots(safe.slots, why, safe.overflow, 1000.0 * safe.preemptions, warnings)
     if given <= safe.slots:
         return Slots(given, "as given", warnings=warnings)
     capacity = option.room(given) / BLOCK_TOKENS
-    overflow = overflow_probability(blocks, given, capacity)
-    preemptions = 1000.0 * preemption(blocks, given, capacity).per_request
+    overflow, preempted = preemption(blocks, given, capacity)
+    preemptions = 1000.0 * preempted
     if tell_all or safe.limit != "max_slots" or overflow > 0.01 or preemptions > 10.0:
         shares = {"overflow": f"{overflow:.1%}", "preemptions": f"{preemptions:.0f}"}
         warnings += (_told("unsafe", given=given, safe=safe.slots, **shares),)
@@ -431,8 +414,8 @@ def set_up(
     law: PoolLaw,
     high_tokens: float,
     inputs: PlanInputs,
-    promises: Sequence[Promise],
-    rules: EngineRules,
+    shares_budget: bool,
+    limits: Sequence[float],
 ) -> ReplicaSetup | None:
     """Slots, memory and settings of a replica for one pool; ``None`` when not even one request fits.
 
@@ -442,8 +425,11 @@ def set_up(
         Engine and requests.
     high_tokens
         Longest request the pool admits, input + output [tokens].
-    inputs, promises, rules
-        What was left open, what is promised, the latency method.
+    inputs
+        What was left open.
+    shares_budget, limits
+        Whether prefill and decode share iterations under a token budget; what a full iteration may take where they do not, so that
+        each promise can be kept at all [s].
     """
     if option.kv == "reserved":
         slots = reserved_slots(option, high_tokens)
@@ -451,7 +437,7 @@ def set_up(
         from planner.queueing.memory import slot_law
 
         # where every slot prefills a chunk of its own, no common budget keeps slots idle
-        budget = float(option.token_budget) if rules.shares_budget else UNLIMITED_BUDGET
+        budget = float(option.token_budget) if shares_budget else UNLIMITED_BUDGET
         prefix = option.shared_prefix
         _, blocks = once(
             ("slot law", id(law), budget, prefix),
@@ -461,7 +447,7 @@ def set_up(
             ),
         )
         most = MAX_NUM_SEQS_LIMIT
-        if rules.shares_budget:
+        if shares_budget:
             # the budget keeps about n_B sequences busy; half as many again is never the limit, and more slots cost cache
             most = min(most, SLOT_STEP * max(2, math.ceil(1.5 * blocks.budget_slots / SLOT_STEP)))
         slots = memory_safe_slots(option, blocks, most, _told("slots"))
@@ -470,61 +456,91 @@ def set_up(
             if slots.count >= memory_safe_slots(replace(option, max_num_seqs=None), blocks, most, _told("slots")).count:
                 return None
             slots = replace(slots, why=_told("slots")["waits"])
-        if slots.count >= 1 and not rules.shares_budget and option.max_num_seqs is None:
-            limited = _slots_for_latency(option, law, slots.count, rules.iteration_limits(law, promises, inputs.chunk))
+        if slots.count >= 1 and not shares_budget and option.max_num_seqs is None:
+            limited = _slots_for_latency(option, law, slots.count, limits)
             if limited < slots.count:
                 why = "an iteration with more sequences would break a latency promise"
                 slots = replace(slots, count=limited, why=why)
     if slots.count < 1:
         return None
-    kv = option.kv_tokens(slots.count)
-    if kv < min(high_tokens, law.longest_tokens):
+    if option.kv_tokens(slots.count) < min(high_tokens, law.longest_tokens):
         # slots as given: what the sampler keeps for so many leaves no cache for one long request
         return None
-    return ReplicaSetup(
-        slots.count,
-        float(kv),
-        slots.overflow_probability,
-        slots.preemptions_per_1000,
-        _settings(option, slots, high_tokens, inputs, rules.shares_budget),
-        slots.warnings,
-    )
+    batching = "pooling" if option.model.pooling else "mixed" if shares_budget else "exclusive"
+    reasons = _reasons(option, slots, high_tokens, inputs, shares_budget)
+    return replica_with(option, slots, high_tokens, option.token_budget, batching, reasons)
 
 
-def _settings(
-    option: EngineOption, slots: Slots, high_tokens: float, inputs: PlanInputs, mixed: bool
-) -> EngineSettings:
-    """Engine settings of a pool, each with its reason."""
-    model_len = int(MODEL_LEN_STEP * math.ceil(high_tokens / MODEL_LEN_STEP))
-    budgets, encoder = inputs.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
-    why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
-    spread = option.parallel
-    sizes = {setting: getattr(spread, name) for name, setting in SIZES.items()}
-    often = f"{slots.preemptions_per_1000:,.3f}".rstrip("0").rstrip(".")
-    preempted = f"{often} preemptions per 1,000 requests expected when full"
-    return EngineSettings(
-        max_model_len=min(model_len, option.model.max_context),
-        max_num_seqs=slots.count * spread.pp,
-        max_num_batched_tokens=option.token_budget,
-        **sizes,
+def in_blocks(longest_tokens: float) -> int:
+    """The longest request in whole KV blocks [tokens]."""
+    return int(BLOCK_TOKENS * math.ceil(longest_tokens / BLOCK_TOKENS))
+
+
+def replica_with(
+    option: EngineOption,
+    slots: Slots,
+    longest_tokens: float,
+    token_budget: int,
+    batching: str,
+    reasons: Mapping[str, str],
+) -> ReplicaSetup:
+    """A replica of so many slots, and the settings to start it with.
+
+    Parameters
+    ----------
+    option, slots
+        Its engine, and the sequences of each copy.
+    longest_tokens
+        Longest request it admits [tokens].
+    token_budget, batching, reasons
+        As in :class:`planner.plans.EngineSettings`.
+    """
+    settings = EngineSettings(
+        max_model_len=min(in_blocks(longest_tokens), option.model.max_context),
+        max_num_seqs=slots.count * option.parallel.pp,
+        max_num_batched_tokens=token_budget,
+        **_sizes(option.parallel),
         speculative="" if option.speculation is None else option.speculation.vllm_config(),
         gpu_memory_utilization=option.memory_utilization,
         kv_cache_dtype=option.model.kv_dtype,
         max_loras=option.lora,
         max_lora_rank=option.lora_rank,
-        batching="pooling" if option.model.pooling else "mixed" if mixed else "exclusive",
-        reasons={
-            "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
-            "max_num_seqs": f"{slots.why}; {preempted}",
-            "max_num_batched_tokens": _told(f"budget {why}", budgets=", ".join(map(str, budgets))),
-            "tensor_parallel_size": group_why(inputs, spread, f"weights and a {model_len:,}-token request"),
-            **{name: _told(name) for name, size in sizes.items() if size > 1 and name != SIZES["tp"]},
-            **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
-            "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
-            if encoder
-            else f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
-        },
+        batching=batching,
+        reasons=reasons,
     )
+    return ReplicaSetup(
+        slots.count,
+        float(option.kv_tokens(slots.count)),
+        slots.overflow_probability,
+        slots.preemptions_per_1000,
+        settings,
+        slots.warnings,
+    )
+
+
+def _sizes(spread: Parallelism) -> dict[str, int]:
+    """How a replica spreads the model, in the engines' settings."""
+    return {setting: getattr(spread, name) for name, setting in SIZES.items()}
+
+
+def _reasons(option: EngineOption, slots: Slots, high_tokens: float, inputs: PlanInputs, mixed: bool) -> dict[str, str]:
+    """Why the settings of a pool's replica are as they are."""
+    budgets, encoder = inputs.token_budget or TOKEN_BUDGETS, option.model.pooling == "encoder"
+    why = "given" if len(budgets) == 1 else "encoder" if encoder else "shared" if mixed else "alone"
+    spread = option.parallel
+    often = f"{slots.preemptions_per_1000:,.3f}".rstrip("0").rstrip(".")
+    preempted = f"{often} preemptions per 1,000 requests expected when full"
+    return {
+        "max_model_len": f"the pool admits requests up to {high_tokens:,.0f} tokens, in whole KV blocks",
+        "max_num_seqs": f"{slots.why}; {preempted}",
+        "max_num_batched_tokens": _told(f"budget {why}", budgets=", ".join(map(str, budgets))),
+        "tensor_parallel_size": group_why(inputs, spread, f"weights and a {in_blocks(high_tokens):,}-token request"),
+        **{name: _told(name) for name, size in _sizes(spread).items() if size > 1 and name != SIZES["tp"]},
+        **({"max_loras": f"as given; its memory bears {option.most_loras:,}"} if option.lora else {}),
+        "gpu_memory_utilization": "weights and what the engine takes; an encoder keeps no cache"
+        if encoder
+        else f"KV cache for {option.kv_tokens(slots.count):,} tokens at this share",
+    }
 
 
 def group_why(inputs: PlanInputs, spread: Parallelism, held: str) -> str:
@@ -538,7 +554,7 @@ def group_why(inputs: PlanInputs, spread: Parallelism, held: str) -> str:
     return str(_told(f"group {why}", held=held, options=", ".join(map(str, inputs.tp_options))))
 
 
-def token_budgets(inputs: PlanInputs, rules: EngineRules, whole: int = 0) -> tuple[int, ...]:
+def token_budgets(inputs: PlanInputs, shares_budget: bool, whole: int = 0) -> tuple[int, ...]:
     """Token budgets to choose from: those given, else several where prefill and decode share one; all hold `whole` tokens.
 
     Raises
@@ -546,7 +562,7 @@ def token_budgets(inputs: PlanInputs, rules: EngineRules, whole: int = 0) -> tup
     InputError
         None of those given does: an encoder's prompts cannot be cut.
     """
-    budgets = inputs.token_budget or (TOKEN_BUDGETS if rules.shares_budget else (USUAL_TOKEN_BUDGET,))
+    budgets = inputs.token_budget or (TOKEN_BUDGETS if shares_budget else (USUAL_TOKEN_BUDGET,))
     if inputs.token_budget and max(budgets) < whole:
         raise _refusal("whole", budget=f"{max(budgets):,}", whole=f"{whole:,}")
     return tuple(b for b in budgets if b >= whole) or (whole,)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from threading import Lock
 from typing import Any, TypeVar
@@ -69,6 +69,10 @@ BUSY_S = 2.0
 
 BINS = 4096
 """Pieces of the traffic's time by which stretches are chosen."""
+
+BURST_LOAD, BURST_SHARE = 0.35, 0.05
+"""Load at which a fluid tells the busiest episodes of a trace that is replayed whole, and share of the requests whose waits make
+them: of loads from .2 to .9 that at which refused questions took the fewest requests, a sixth of those that the whole took."""
 
 STRETCH = 12_000
 """Requests of a stretch: few long stretches err less than many short ones."""
@@ -251,7 +255,6 @@ def rolled(values: NDArray[Any], moves: NDArray[np.int64]) -> Floats:
     return np.asarray(np.fft.irfft(np.fft.rfft(values) * np.fft.rfft(counts), values.size))
 
 
-@dataclass(eq=False)
 class PoolTraffic:
     """The requests that a pool gets of a fleet's.
 
@@ -263,9 +266,9 @@ class PoolTraffic:
         The pool's requests by their law, and one by one where those are known.
     """
 
-    fleet: FleetTraffic
-    law: PoolLaw
-    _mark: object = field(default_factory=object, init=False)
+    def __init__(self, fleet: FleetTraffic, law: PoolLaw) -> None:
+        self.fleet, self.law = fleet, law
+        self._mark = object()
 
     def poisson(self) -> PoolTraffic:
         """The same requests at random times."""
@@ -398,11 +401,35 @@ class PoolTraffic:
         found = self.fleet.laid.get(key) or make()
         return self.fleet.keep(self.fleet.laid, key, found, lambda own: own.times_s)
 
-    def repeats(self, rate: float, replicas: int, routing: str) -> int:
+    def busiest(self, laid: Laid, of: tuple[object, ...]) -> Laid | None:
+        """The busiest episodes of requests that were laid out for a rate and a draw `of` the traffic, one after the other; ``None``
+        where they are drawn or nobody comes together, and of stretches, the busiest of which come first."""
+        if not self.recorded or laid.weight is not None:
+            return None
+
+        def made() -> Laid:
+            """The episodes, the busiest first, each begun long after the one before."""
+            times = laid.times_s
+            place = (times / (times[-1] or 1.0) * (BINS - 1)).astype(np.int64)
+            count, work = (np.bincount(place, x, BINS).astype(np.float64) for x in (None, self._work[laid.row]))
+            wait = fluid(work, BURST_LOAD)
+            order, below = by_wait(wait, count)
+            busy = episodes(wait, order[: int(np.searchsorted(below, BURST_SHARE * times.size)) + 1])
+            runs = sorted(_runs(busy), key=lambda run: -float(wait[run[0] : run[1]].max()))
+            parts = [slice(*np.searchsorted(place, run).tolist()) for run in runs] or [slice(0)]
+            apart = float(times[-1]) + APART_S
+            at = np.concatenate([times[own] - times[own][:1] + k * apart for k, own in enumerate(parts)])
+            row, key = (np.concatenate([column[own] for own in parts]) for column in (laid.row, laid.key))
+            return Laid(at, row, key, None, len(parts) * apart, 1, False)
+
+        found = self._kept((self._mark, *of, laid.row.size, laid.span_s, "busiest"), made)
+        return found if found.row.size else None
+
+    def repeats(self, rate_per_s: float, replicas: int, routing: str) -> int:
         """How often the trace at a rate is repeated to decide, under other draws of the gateway [1]."""
         if not self.recorded or replicas == 1 or find_routing(routing).in_turn:
             return 1
-        return min(max(round(POOLED / (max(self.copies(rate), 1.0) * self.own.requests)), 1), MOST_POOLED)
+        return min(max(round(POOLED / (max(self.copies(rate_per_s), 1.0) * self.own.requests)), 1), MOST_POOLED)
 
     def _repeated(self, laid: Laid, times: int) -> Laid:
         """The same requests several times, one after the other, with other choices of the gateway."""
@@ -435,13 +462,13 @@ class PoolTraffic:
 
     # --- requests that are known ------------------------------------------------------------------------------------
 
-    def _of_trace(self, rate: float, fewer: int, warm: int, most: int, draw: int | None) -> Laid:
+    def _of_trace(self, rate_per_s: float, fewer: int, warm: int, most: int, draw: int | None) -> Laid:
         """Copies of the trace, or a part of it, one request of so many; `warm` come before a stretch."""
         low, high = self.fleet.window
         span, times = high - low, self.own.times_s
-        copies = self.copies(rate)
+        copies = self.copies(rate_per_s)
         if draw is None:
-            ranked = self.draws(rate)
+            ranked = self.draws(rate_per_s)
             draw = int(ranked[ranked.size // 2])
         if self.fleet.growth == "use" and copies > 1.0:
             # the same requests, faster
@@ -521,7 +548,7 @@ class PoolTraffic:
 
         They are for so many replicas at a rate of `each` [1/s], the first `of` so many that get one in turn.
         """
-        own, rate = self.own, each * replicas
+        own, rate_per_s = self.own, each * replicas
         surge, paced = self.fleet.sending.surge, self.fleet.sending.paced
         number += warm if surge is None else 0
         index = np.arange(number)
@@ -543,7 +570,7 @@ class PoolTraffic:
         else:
             turn, client = np.divmod(index, paced)
             phases = np.sort(uniforms(keys_of(np.arange(paced), np.full(paced, draw), 3), 9))
-            times = (turn + phases[client]) * paced / rate
+            times = (turn + phases[client]) * paced / rate_per_s
         weight = None if surge is not None else (index >= warm).astype(np.float64)
         return Laid(times, row, key, weight, float(times[-1]), replicas, False)
 
@@ -553,12 +580,12 @@ class PoolTraffic:
         assert surge is not None
         times = surge.warp(laid.times_s)
         counts = surge.counts(times)
-        rate = times.size / max(laid.span_s, 1e-9)
-        before = warm / rate + surge.length_s
+        rate_per_s = times.size / max(laid.span_s, 1e-9)
+        before = warm / rate_per_s + surge.length_s
         phase = times % surge.cycle_s
         keep = counts | (phase >= surge.quiet_s - before)
         keep &= times >= surge.quiet_s - before
-        span = float(np.count_nonzero(keep)) / rate
+        span = float(np.count_nonzero(keep)) / rate_per_s
         return replace(
             laid,
             times_s=times[keep],

@@ -15,9 +15,10 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from planner.errors import InputError, refuse, unknown
 from planner.plans import Plan, SavedPool
-from planner.promise import GOODPUT, Promise, Slo
+from planner.promise import Promise, Slo
 from planner.question.compiled import shaped
 from planner.question.options import OPTIONS, WRITTEN_LIMITS, PlanInputs, canonical
+from planner.question.values import PROMISES
 from planner.shared.documents import load_document, printable
 from planner.shared.kept import once
 from planner.shared.paths import READ, at_home, outside
@@ -395,7 +396,7 @@ def recorded_plan(path: Any, promises: Sequence[Promise]) -> Plan | None:
         fleet = {"cost_usd_per_hour": data["cost_usd_per_hour"], "gpus": data["gpus"]}
         told = {**data, "slo": Slo(promises=tuple(promises)), "choices": {**choices, **fleet} if choices else None}
         plan: Plan = _as(Plan, told)
-    except (_Unlike, KeyError, TypeError):
+    except (_Unlike, KeyError, TypeError, InputError):
         return None
     missing = [
         f"{path}: pools[{k}].{name}: is no number"
@@ -428,7 +429,7 @@ def _as(kind: Any, value: Any) -> Any:
             return None
         return _as(next(p for p in parts if p is not type(None)), value)
     if kind is Promise:
-        return _promise(value)
+        return PROMISES.read([value], "promise")[0]
     if is_dataclass(kind) and isinstance(kind, type):
         return value if isinstance(value, kind) else _record(kind, value)
     if origin is tuple and isinstance(value, (list, tuple)):
@@ -457,12 +458,3 @@ def _record(kind: type, value: Any) -> Any:
         elif f.default is MISSING and f.default_factory is MISSING:
             raise _Unlike(f.name)
     return kind(**found)
-
-
-def _promise(value: Any) -> Promise:
-    """A promise as its own :meth:`~planner.promise.Promise.to_dict` writes it."""
-    if not isinstance(value, Mapping):
-        raise _Unlike(Promise)
-    if value.get("metric") == GOODPUT:
-        return Promise.joint(value["limits_s"], value["quantile"], value["scope"])
-    return Promise(**value)

@@ -355,32 +355,12 @@ def running_sequences(law: SlotLaw, slots: float, capacity_blocks: float) -> flo
     return max(n, min(1.0, slots))
 
 
-@dataclass(frozen=True, slots=True)
-class Preemption:
-    """What running N slots costs in preemption.
+def preemption(law: SlotLaw, slots: float, capacity_blocks: float) -> tuple[float, float]:
+    r"""What running `slots` always-busy slots costs in preemption.
 
-    Parameters
-    ----------
-    overflow
-        P(K_N > C), also the share of iterations that block or preempt [1].
-    running
-        Mean running sequences [sequences].
-    per_request
-        Preemptions per request [1].
-    recomputed_tokens
-        Tokens prefilled again per request, at most E[O] [tokens].
-    """
+    .. math:: p = \frac{E[O]}{E[I]} e^{-n/E[O]} P
 
-    overflow: float
-    running: float
-    per_request: float
-    recomputed_tokens: float
-
-
-def preemption(law: SlotLaw, slots: float, capacity_blocks: float) -> Preemption:
-    r"""Preemptions and recomputed tokens per request with `slots` always-busy slots.
-
-    .. math:: p = \frac{E[O]}{E[I]} e^{-n/E[O]} P,\qquad R = E[O] e^{-n/E[O]} P
+    Each recomputes E[I] tokens on average.
 
     Parameters
     ----------
@@ -393,9 +373,9 @@ def preemption(law: SlotLaw, slots: float, capacity_blocks: float) -> Preemption
 
     Returns
     -------
-    Preemption
-        p against simulation: 0.96 median on traces (0.65-2.2), 2 with 128K prompts, 3.6 with long outputs (both on the
-        safe side); fails for one fixed output length.
+    tuple
+        P, the share of iterations that block or preempt, and p, preemptions per request [1]. p against simulation: 0.96 median on
+        traces (0.65-2.2), 2 with 128K prompts, 3.6 with long outputs (both on the safe side); fails for one fixed output length.
 
     Raises
     ------
@@ -405,13 +385,12 @@ def preemption(law: SlotLaw, slots: float, capacity_blocks: float) -> Preemption
     Examples
     --------
     >>> law = slot_law([100.0, 1000.0], [200.0, 20.0])
-    >>> round(preemption(law, 1000, 1300).per_request, 4)
+    >>> round(preemption(law, 1000, 1300)[1], 4)
     0.1035
     """
     overflow = overflow_probability(law, slots, capacity_blocks)
     running = running_sequences(law, slots, capacity_blocks)
-    recomputed = law.output_mean * math.exp(-running / law.output_mean) * overflow
-    return Preemption(overflow, running, recomputed / law.input_mean, recomputed)
+    return overflow, law.output_mean * math.exp(-running / law.output_mean) * overflow / law.input_mean
 
 
 # --- the largest safe N ----------------------------------------------------------------------------------
@@ -427,8 +406,8 @@ class SafeSlots:
         N_safe; 0 when not even one request of the greatest length fits [sequences].
     capacity_blocks
         C at that N [blocks].
-    cost
-        At N_safe.
+    overflow, preemptions
+        At N_safe, as :func:`preemption` tells them [1].
     overflow_limit
         Promise that was applied after the guards [1].
     limit
@@ -442,7 +421,8 @@ class SafeSlots:
 
     slots: int
     capacity_blocks: float
-    cost: Preemption
+    overflow: float
+    preemptions: float
     overflow_limit: float
     limit: str
     guards: tuple[str, ...]
@@ -490,7 +470,7 @@ def safe_slots(
     --------
     >>> law = slot_law([100.0, 1000.0], [200.0, 20.0])
     >>> best = safe_slots(law, 1300)
-    >>> best.slots, best.limit, best.cost.overflow <= 0.01
+    >>> best.slots, best.limit, best.overflow <= 0.01
     (57, 'overflow', True)
     """
     need(max_slots >= 1, f"max_slots must be at least 1, got {max_slots}")
@@ -505,7 +485,7 @@ def safe_slots(
         return max(0.0, value)
 
     @functools.cache
-    def cost_of(slots: int) -> Preemption:
+    def cost_of(slots: int) -> tuple[float, float]:
         return preemption(law, slots, room(slots))
 
     @functools.cache
@@ -513,10 +493,10 @@ def safe_slots(
         """Each quantity over its limit."""
         if room(slots) < law.longest_blocks:
             return {"overflow": math.inf}
-        cost = cost_of(slots)
-        preempted = cost.per_request * (FIXED_INPUT_FACTOR if alike else 1.0)
+        overflow, preempted = cost_of(slots)
         allowed = overflow_limit * share_of_promise(room(slots) / law.longest_blocks)
-        return {"overflow": cost.overflow / allowed, "preemptions": preempted / preemption_limit}
+        preempted *= FIXED_INPUT_FACTOR if alike else 1.0
+        return {"overflow": overflow / allowed, "preemptions": preempted / preemption_limit}
 
     def breaks(slots: int) -> bool:
         if fixed:
@@ -538,10 +518,9 @@ def safe_slots(
         found = {"fixed input": alike, "long requests": tight, "token budget": cut}
         guards = tuple(guard for guard, holds in found.items() if holds)
     # within the worst case nothing overflows
-    unbroken = Preemption(0.0, min(float(n), law.budget_slots), 0.0, 0.0)
-    cost = unbroken if fixed or n == 0 else cost_of(n)
+    overflow, preemptions = (0.0, 0.0) if fixed or n == 0 else cost_of(n)
     allowed = overflow_limit * share_of_promise(blocks / law.longest_blocks)
-    return SafeSlots(n, blocks, cost, allowed, limit, guards)
+    return SafeSlots(n, blocks, overflow, preemptions, allowed, limit, guards)
 
 
 def share_of_promise(room: float) -> float:

@@ -389,10 +389,12 @@ def rastered(charts: Sequence[Chart], path: Path) -> Path:
 
 
 _COLOURS = dict(part.split(":") for part in LIGHT.replace("--", "").split(";"))
-_INKS = {"a": "a", "b": "b", "c": "c", "limit": "bad", "mark": "ink", "title": "ink", "grid": "rule"}
+_INKS = {"title": "ink", **dict(re.findall(r"\.(\w+)\{(?:stroke|fill):var\(--(\w+)\)", STROKES))}
 """Class of what is drawn -> its colour as :data:`STROKES` has it, of others the soft one."""
 
-_DASHES = {"mark": (0, (3, 3)), "limit": (0, (6, 4))}
+_DASHES = {
+    name: (0, (int(on), int(off))) for name, on, off in re.findall(r"\.(\w+)\{[^}]*dasharray:(\d) (\d)", STROKES)
+}
 """Of lines that are not drawn through, as :data:`STROKES` has them."""
 
 _SIDES = {"start": "left", "middle": "center", "end": "right"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +37,7 @@ def sessions_of(pool: Pool) -> SessionPool | None:
     return model if isinstance(model, SessionPool) else None
 
 
-def cache_curve(pool: Pool, model: SessionPool) -> dict[str, object]:
+def cache_curve(pool: Pool, model: SessionPool) -> dict[str, Any]:
     """The state of the caches as planned, and share found by routing and replicas."""
     replicas, copies = pool.replicas, pool.option.copies
     now = model.state(pool.rate_per_s, replicas * copies)
@@ -57,19 +59,17 @@ def cache_curve(pool: Pool, model: SessionPool) -> dict[str, object]:
 def cache_lines(pool: Pool, model: SessionPool) -> Iterator[str]:
     """The same in words, by routing."""
     facts = cache_curve(pool, model)
-    share, host, again = (float(str(facts[k])) for k in ("cached_share", "host_share", "repeated_share"))
+    share, host, again = (facts[k] for k in ("cached_share", "host_share", "repeated_share"))
     where = "host memory and disk" if model.cache.disk_tokens > 0.0 else "host memory"
     beside = f", {where} {format_percent(host)}" if host > 0.0 else ""
-    alive, runs, pinned = (float(str(facts[k])) for k in ("sessions", "busy_s", "pinned_tokens"))
+    alive, runs, pinned = (facts[k] for k in ("sessions", "busy_s", "pinned_tokens"))
     yield (
         f"{pool.name}: prefix caches supply {format_percent(share)} of the prompt tokens{beside}; {format_percent(again)} repeat."
         f" {format_count(round(alive))} sessions at a time, calls run {format_duration(runs)}, running requests hold "
         f"{format_percent(pinned / model.engine.kv_tokens)} of the KV memory."
     )
-    curve = facts["curve"]
-    assert isinstance(curve, list)
-    for name in dict.fromkeys(point["routing"] for point in curve):
-        points = [p for p in curve if p["routing"] == name]
+    for name in dict.fromkeys(point["routing"] for point in facts["curve"]):
+        points = [p for p in facts["curve"] if p["routing"] == name]
         found = [f"{format_percent(p['cached_share'] + p['host_share'])} with {p['replicas']:,}" for p in points]
         yield f"{pool.name}: under routing {name} caches would supply {', '.join(found)} replicas."
 
@@ -118,14 +118,14 @@ def overload_at(pool: Pool, clients: Clients, rate_per_s: float) -> dict[str, fl
     return _row(model.answered(rate_per_s, n, _rules(pool, clients)), rate_per_s)
 
 
-def beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[str, object]:
+def beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[str, Any]:
     """Table by load, the limit of the queue that keeps the tightest TTFT promise, and the time to recover from a surge."""
     of = (pool, clients, promises)
     *_, found = once(("beyond capacity", *map(id, of)), lambda: (*of, _beyond_capacity(*of)))
     return found
 
 
-def _beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[str, object]:
+def _beyond_capacity(pool: Pool, clients: Clients, promises: Promises) -> dict[str, Any]:
     """The same, made anew."""
     model = _replayed(pool)
     if model is None:
@@ -156,20 +156,13 @@ def _longest_queue(model: ReplayPool, replicas: int, rate_per_s: float, promise:
         value = weighted_quantiles(found, found * 0.0 + 1.0, (promise.quantile,))[0]
         return value <= promise.limit_s
 
-    low, high = 0, 1
-    while high < LONGEST_QUEUE and keeps(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
+    return bisect_left(range(1, LONGEST_QUEUE), True, key=lambda waiting: not keeps(waiting))
 
 
 def overload_lines(pool: Pool, clients: Clients, promises: Promises) -> Iterator[str]:
     """The same in words."""
     facts = beyond_capacity(pool, clients, promises)
     rows, limits, surge = facts["loads"], facts["limits"], facts["surge"]
-    assert isinstance(rows, list) and isinstance(limits, list)
     if not rows:
         return
     told = "; ".join(
@@ -187,7 +180,6 @@ def overload_lines(pool: Pool, clients: Clients, promises: Promises) -> Iterator
             f"{limit['max_queue']:,} requests, {format_count(limit['max_queued_tokens'])} prompt tokens, wait at a replica "
             "(max_queue, vLLM --max-num-queued-tokens)."
         )
-    assert isinstance(surge, dict)
     after = surge["recovery_s"]
     told = "never" if after is None or math.isinf(after) else f"{format_duration(after)} after it ends"
     yield f"{pool.name}: the queue of a surge to {SURGE_LOAD:g}x its capacity for {format_duration(SURGE_S)} is gone {told}."

@@ -9,7 +9,6 @@ from dataclasses import replace
 from planner.errors import InfeasibleError, InputError
 from planner.plans import Alternative, LatencyValue, Plan, PoolPlan, SavedPool, SearchReport, Sized, Sureness
 from planner.predict.methods import find_method
-from planner.predict.methods.base import same_band
 from planner.promise import Slo
 from planner.question.compiled import CompiledQuestion, Words, compile_question
 from planner.question.options import PlanInputs
@@ -332,7 +331,11 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
     """The public record of one pool."""
     pool = fleet.pools[k]
     prediction, law, profile, price = pool.prediction, pool.law, pool.option.profile, pool.option.price
-    low, high = (pool.replicas,) * 2 if sure is None else (_of_pool(s, k) for s in (sure.low, sure.high))
+    low, high = (
+        (pool.replicas,) * 2
+        if sure is None
+        else (None if s.replicas is None else s.replicas[k] for s in (sure.low, sure.high))
+    )
     mean_input, mean_output = fleet.work_tokens(k)
     return PoolPlan(
         name=pool.name,
@@ -373,29 +376,24 @@ def _pool_plan(fleet: Fleet, k: int, sure: Sureness | None) -> PoolPlan:
     )
 
 
-def _of_pool(size: Sized, k: int) -> int | None:
-    """Replicas of one pool; ``None`` where no number has the chance."""
-    return None if size.replicas is None else size.replicas[k]
-
-
 def _latency(fleet: Fleet, pool: Pool, metrics: tuple[str, ...]) -> Iterator[LatencyValue]:
     """Predicted quantiles with the band of the method's error and the profile's."""
-    prediction, band = pool.prediction, pool.option.profile.band
+    prediction, band, levels = pool.prediction, pool.option.profile.band, fleet.told_levels
     limits = {(p.metric, p.quantile): p.limit_s for p in fleet.promises.latency}
-    for metric in metrics:
-        bands = prediction.bands.get(metric, same_band(prediction.quantiles, -0.1, 0.1))
-        for q, value, (below, above) in zip(prediction.quantiles, getattr(prediction, metric), bands, strict=True):
-            # no answer has a second token: there is no time per token
-            if q not in fleet.told_levels or math.isnan(value):
-                continue
+    wanted: list[tuple[str, float, float | None, tuple[float, ...]]] = [
+        (m, q, limits.get((m, q)), ()) for m in metrics for q in prediction.quantiles if q in levels
+    ]
+    wanted += [
+        (p.metric, p.quantile, p.limit_s, (prediction.share(p), *prediction.share_band(p, band)))
+        for p in fleet.promises.joint
+        if set(p.limits) <= set(metrics)
+    ]
+    for metric, q, limit_s, shares in wanted:
+        value, (below, above) = prediction.value(metric, q), prediction.band(metric, q)
+        # no answer has a second token: there is no time per token
+        if shares or not math.isnan(value):
             low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
-            yield LatencyValue(metric, q, value, low, high, limits.get((metric, q)))
-    for p in fleet.promises.joint:
-        if set(p.limits) <= set(metrics):
-            value, (below, above) = prediction.value(p.metric, p.quantile), prediction.band(p.metric, p.quantile)
-            low, high = value * (1.0 + below) * (1.0 - band), value * (1.0 + above) * (1.0 + band)
-            shares = (prediction.share(p), *prediction.share_band(p, band))
-            yield LatencyValue(p.metric, p.quantile, value, low, high, p.limit_s, *shares)
+            yield LatencyValue(metric, q, value, low, high, limit_s, *shares)
 
 
 def explained_size(fleet: Fleet, k: int) -> str:

@@ -11,8 +11,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import CompiledQuestion
 from planner.size.pool import MOST_IDLE, Pool, Shortfall, gpus_by_type, power_w
-from planner.size.problem import FleetProblem
-from planner.size.splits import Found
+from planner.size.problem import FleetProblem, Found
 from planner.size.unknowns import ANY
 from planner.units import format_count, format_duration, format_percent, round_up
 

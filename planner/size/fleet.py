@@ -18,8 +18,7 @@ from planner.question.options import GROWTH
 from planner.shared.remarks import Remark
 from planner.size.alone import beyond_capacity, cache_curve, cache_lines, overload_at, overload_lines, sessions_of
 from planner.size.grid import TAIL_LEVELS
-from planner.size.margin import Margin
-from planner.size.pool import Pool, Shortfall, smallest_pool
+from planner.size.pool import Margin, Pool, Shortfall, smallest_pool
 from planner.workload import pools as m
 
 GROWN = 1.05

@@ -17,7 +17,7 @@ from planner.predict.replica import EngineOption, engine_options
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.queueing.order import distinct
-from planner.size.margin import Margin
+from planner.size.pool import Margin
 from planner.workload import pools as m
 from planner.workload.pools import State
 
@@ -52,7 +52,7 @@ def with_few_slots(question: CompiledQuestion, options: Sequence[EngineOption]) 
 
 def engine_choices(question: CompiledQuestion) -> list[EngineOption]:
     """Every engine that the question leaves open."""
-    return engine_options(question, find_method(question.method))
+    return engine_options(question, find_method(question.method).shares_budget)
 
 
 def hardware_floor(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from planner.plans import PoolPlan, SavedPool
 from planner.shared.remarks import Remark
 
-Kind = tuple[str, int, int, int, int]
 
-
-def _kind(pool: SavedPool | PoolPlan) -> Kind:
+def _kind(pool: SavedPool) -> tuple[object, ...]:
     """What GPUs a replica is, which no restart changes."""
     return (pool.gpu, pool.tp, pool.pp, pool.dp, pool.ep)
 
 
-def _started(pool: SavedPool | PoolPlan) -> tuple[object, ...]:
+def _started(pool: SavedPool) -> tuple[object, ...]:
     """What a replica was started with and for which requests."""
-    budget = pool.token_budget if isinstance(pool, SavedPool) else pool.settings.max_num_batched_tokens
-    return (*_kind(pool), pool.slots, budget, round(pool.low_tokens), round(pool.high_tokens))
+    return (*_kind(pool), pool.slots, pool.token_budget, round(pool.low_tokens), round(pool.high_tokens))
 
 
 def moves(current: Sequence[SavedPool], planned: Sequence[PoolPlan]) -> Iterator[Remark]:
@@ -27,26 +24,22 @@ def moves(current: Sequence[SavedPool], planned: Sequence[PoolPlan]) -> Iterator
     A replica stays where its pool is planned with the settings it has; others of its kind (GPU and parallelism) are
     restarted for pools that need more; what is still missing is added, what nobody needs retired.
     """
-    left = {k: pool.replicas for k, pool in enumerate(current)}
-    kept = []
-    for pool in planned:
-        need = pool.replicas
+    left = [pool.replicas for pool in current]
+
+    def taken(pool: PoolPlan, need: int, like: Callable[[SavedPool], object]) -> int:
+        """Of so many replicas needed those that are left of its like, which now are not."""
+        found = 0
         for k, old in enumerate(current):
-            if _started(old) == _started(pool):
-                stay = min(need, left[k])
-                left[k] -= stay
-                need -= stay
-        kept.append(pool.replicas - need)
+            if like(old) == like(pool):
+                here = min(need - found, left[k])
+                left[k], found = left[k] - here, found + here
+        return found
+
+    kept = [taken(pool, pool.replicas, _started) for pool in planned]
     for pool, stay in zip(planned, kept, strict=True):
-        need = pool.replicas - stay
-        for k, old in enumerate(current):
-            if _kind(old) == _kind(pool):
-                taken = min(need, left[k])
-                left[k] -= taken
-                need -= taken
-        moved = pool.replicas - stay - need
-        what = f"{pool.parallel} of {pool.gpu}"
-        yield Remark("moves", {"pool": pool.name, "what": what, "keep": stay, "move": moved, "add": need})
+        moved = taken(pool, pool.replicas - stay, _kind)
+        add, what = pool.replicas - stay - moved, f"{pool.parallel} of {pool.gpu}"
+        yield Remark("moves", {"pool": pool.name, "what": what, "keep": stay, "move": moved, "add": add})
     for k, old in enumerate(current):
         if left[k]:
             yield Remark("retire", {"pool": old.name, "retire": left[k], "gpu": old.gpu, "tp": old.tp})

@@ -27,8 +27,7 @@ from planner.question.options import PlanInputs
 from planner.shared.remarks import Remark
 from planner.size.fleet import Fleet
 from planner.size.grid import hardware_floor
-from planner.size.margin import band_of
-from planner.size.pool import Pool, Shortfall
+from planner.size.pool import Pool, Shortfall, band_of
 from planner.units import GIB, HOUR_S, format_count, format_duration
 from planner.workload import pools as m
 from planner.workload.arrivals import POISSON_ASSUMED
@@ -280,9 +279,6 @@ def cliffs_of(fleet: Fleet) -> Iterator[Remark]:
             yield Remark("cliff", {"looser": looser.told, "gpus": gpus, "promise": p.told, "now": now, "saved": saved})
 
 
-WEEKS = 2
-"""Weeks from which on a trace has a busiest hour of each to compare."""
-
 MOST_HOURS = 0.95
 """Share of the hours that a smaller fleet is told for."""
 
@@ -302,7 +298,8 @@ def hours_told(fleet: Fleet) -> Remark | None:
     whole = known.counts.size // each
     counts = known.counts[: whole * each].reshape(whole, each).sum(axis=1)
     weeks = whole // (7 * 24)
-    if weeks < WEEKS:
+    # of one week there is no other busiest hour to compare
+    if weeks < 2:
         return None
     # by the busiest hour of all, which the fleet's rate stands for
     rates = counts / counts.max() * fleet.rate

@@ -1,13 +1,15 @@
-"""The smallest pool that keeps its promises."""
+"""The smallest pool that keeps its promises, with iterations as slow as the confidence asked for has them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from planner.catalog.kv import kv_bytes_per_token, window_share
 from planner.catalog.load import full_w
+from planner.catalog.profiles import Profile
 from planner.errors import InputError
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
@@ -23,7 +25,6 @@ from planner.question.compiled import CompiledQuestion, Promises, Traffic
 from planner.question.values import MOST
 from planner.shared.kept import once
 from planner.shared.remarks import Remark
-from planner.size.margin import MEDIAN, Margin
 from planner.units import GIB
 from planner.workload.pools import PoolLaw
 
@@ -33,6 +34,82 @@ keep the promise."""
 
 USUAL = 1.5
 """How fast the logarithm of a tail latency falls with that of the replicas near its limit, where nothing is known yet [1]."""
+
+
+def below(z: float) -> float:
+    """P(a standard normal variable <= z)."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+
+@cache
+def normal_quantile(p: float) -> float:
+    """The z below which a standard normal variable lies with probability `p`, in (0, 1).
+
+    >>> round(normal_quantile(0.8), 6), round(normal_quantile(0.9), 6)
+    (0.841621, 1.281552)
+    """
+    low, high = -9.0, 9.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if below(middle) < p else (low, middle)
+    return 0.5 * (low + high)
+
+
+def deviation(band: float, holds: float) -> float:
+    """Standard deviation of the logarithm of iteration times whose printed band holds a share of the cases [1].
+
+    >>> round(deviation(0.26, 0.9), 3), round(deviation(0.26, 0.8), 3)
+    (0.141, 0.18)
+    """
+    return math.log1p(band) / normal_quantile(0.5 * (1.0 + holds))
+
+
+def error_of(profile: Profile, promises: Sequence[Promise]) -> float:
+    """Standard deviation of the logarithm of what promises hang on: where TTFT is promised, prompts too [1]."""
+    return deviation(band_of(profile, promises), profile.holds)
+
+
+def band_of(profile: Profile, promises: Sequence[Promise]) -> float:
+    """Half-width of the band around what promises hang on: where TTFT is promised, prompts too [1]."""
+    first = any("ttft_s" in p.limits for p in promises)
+    return max(profile.band, profile.band_prefill or 0.0) if first else profile.band
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """Iteration times that a pool is sized for.
+
+    Parameters
+    ----------
+    deviations
+        By how many standard deviations of their error they are longer than the profile says [1].
+    sd
+        That standard deviation, of their logarithm [1].
+    """
+
+    deviations: float = 0.0
+    sd: float = 0.0
+
+    @classmethod
+    def of(cls, confidence: float, profile: Profile, promises: Sequence[Promise], errors: int = 1) -> Margin:
+        """What keeps promises with a chance of `confidence` where the fleet has so many independent `errors`."""
+        deviations = 0.0 if confidence == 0.5 and errors == 1 else normal_quantile(confidence ** (1.0 / errors))
+        return cls(deviations, error_of(profile, promises))
+
+    @property
+    def slow(self) -> float:
+        """Iteration times over those of the profile [1]."""
+        return math.exp(self.deviations * self.sd)
+
+    def most_chance(self, slowest: float) -> float:
+        """The chance that iterations take no more than `slowest` times as long as the profile says [1]."""
+        if self.sd == 0.0:
+            return float(slowest >= 1.0)
+        return below(math.log(slowest) / self.sd) if slowest > 0.0 else 0.0
+
+
+MEDIAN = Margin()
+"""Times as the profile has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +240,8 @@ def _set_up(question: CompiledQuestion, option: EngineOption, law: PoolLaw, high
     for engine, setup, _ in made:
         if engine.does_as(option):
             return setup
-    setup = set_up(option, law, high_tokens, inputs, parts, method)
+    limits = method.iteration_limits(law, parts, inputs.chunk)
+    setup = set_up(option, law, high_tokens, inputs, method.shares_budget, limits)
     made.append((option, setup, law))
     return setup
 
@@ -409,20 +487,14 @@ def _missed_by(
 
 def _by_cap(model: PoolModel, rate_per_s: float, promises: Promises, about: int) -> int:
     """Fewest replicas within the utilization cap; `about` so many are thought of."""
-    by_cap = _enough(rate_per_s, promises, model.capacity_at(about))
+    # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
+    by_cap = max(1, math.ceil(rate_per_s / (promises.utilization_cap * model.capacity_at(about)) * (1.0 - 1e-12)))
     while by_cap > 1 and rate_per_s <= promises.utilization_cap * (by_cap - 1) * model.capacity_at(by_cap - 1):
         by_cap -= 1
     while rate_per_s > promises.utilization_cap * by_cap * model.capacity_at(by_cap) * (1.0 + 1e-12):
         # only caches make capacities differ, and more replicas find more: no step over those in between
         by_cap += 1
     return by_cap
-
-
-def _enough(rate_per_s: float, promises: Promises, capacity_per_s: float) -> int:
-    """Replicas of that capacity within the utilization cap."""
-    fewest = 1.0 if math.isinf(capacity_per_s) else rate_per_s / (promises.utilization_cap * capacity_per_s)
-    # one part in 1e12: a rate that is an exact multiple of the capacity must not cost a replica to rounding
-    return max(1, math.ceil(fewest * (1.0 - 1e-12)))
 
 
 def excess_of(prediction: Prediction, promises: Sequence[Promise]) -> float:

@@ -15,8 +15,7 @@ from dataclasses import replace
 from planner.catalog.profiles import HOLDS
 from planner.plans import Narrowing, Sized, Sureness
 from planner.size.fleet import Fleet
-from planner.size.margin import Margin, below, deviation, error_of, normal_quantile
-from planner.size.pool import Shortfall
+from planner.size.pool import Margin, Shortfall, below, deviation, error_of, normal_quantile
 
 TOLERANCE = 0.1
 """Width to which a critical speed is bracketed, in standard deviations; within it the latencies at its ends say where it lies."""
@@ -199,8 +198,12 @@ def sureness_of(fleet: Fleet) -> Sureness | None:
         sizes[level] = own if level == asked or fleet.promises.of_fleet else near(level)
     steps = {}
     for told in _steps(own, [s for s in sizes.values() if s is not None]):
-        z = middle if told == own else errors.critical(told, middle + _moved(own, told) / errors.sd)
-        steps[tuple(told)] = _sized(fleet, told, errors.chance(z))
+        # how far the logarithm of the critical speed moves from one fleet to another, roughly
+        moved = GROWTH * min(math.log(n / m) for n, m in zip(told, own, strict=True))
+        z = middle if told == own else errors.critical(told, middle + moved / errors.sd)
+        other = fleet.resized(told)
+        gpus, cost = sum(p.gpus for p in other.pools), other.cost_usd_per_hour
+        steps[tuple(told)] = Sized(errors.chance(z), tuple(told), gpus, cost)
     low, median, high = (
         Sized(level, None) if (counts := sizes[level]) is None else steps[tuple(counts)] for level in CHANCES
     )
@@ -219,11 +222,6 @@ def sureness_of(fleet: Fleet) -> Sureness | None:
     )
 
 
-def _moved(own: Sequence[int], counts: Sequence[int]) -> float:
-    """How far the logarithm of the critical speed moves from one fleet to another, roughly [1]."""
-    return GROWTH * min(math.log(n / m) for n, m in zip(counts, own, strict=True))
-
-
 def _steps(own: list[int], others: list[list[int]]) -> list[list[int]]:
     """Sizes whose chances are told, fewest first: all in between of one pool, as far as they are few."""
     if len(own) > 1:
@@ -233,12 +231,6 @@ def _steps(own: list[int], others: list[list[int]]) -> list[list[int]]:
     count = min(MOST_STEPS, high - low + 1)
     between = {low + round(k * (high - low) / max(count - 1, 1)) for k in range(count)}
     return [[n] for n in sorted({*between, *ends, own[0]})]
-
-
-def _sized(fleet: Fleet, counts: Sequence[int], chance: float) -> Sized:
-    """A size in public words."""
-    other = fleet.resized(counts)
-    return Sized(chance, tuple(counts), sum(p.gpus for p in other.pools), other.cost_usd_per_hour)
 
 
 def most_chance(fleet: Fleet, errors: Errors) -> float:
@@ -261,21 +253,18 @@ def _narrowing(
     fleet: Fleet, errors: Errors, near: Callable[[float, float | None], list[int] | None]
 ) -> tuple[Narrowing, ...]:
     """What knowing more would save at the same confidence, the most first."""
-    asked, now = fleet.promises.confidence, _sized(fleet, fleet.counts, 0.0)
-    assert now.gpus is not None and now.cost_usd_per_hour is not None
+    asked, gpus, cost = fleet.promises.confidence, sum(p.gpus for p in fleet.pools), fleet.cost_usd_per_hour
     found = []
     measured = deviation(CALIBRATED, HOLDS["measured"])
     if errors.sd > measured and not fleet.promises.of_fleet and (counts := near(asked, measured)) is not None:
-        then = _sized(fleet, counts, asked)
-        assert then.gpus is not None and then.cost_usd_per_hour is not None
-        saved = max(now.gpus - then.gpus, 0), max(now.cost_usd_per_hour - then.cost_usd_per_hour, 0.0)
-        found.append(Narrowing("calibration", measured, *saved))
+        then = fleet.resized(counts)
+        fewer = max(gpus - sum(p.gpus for p in then.pools), 0)
+        found.append(Narrowing("calibration", measured, fewer, max(cost - then.cost_usd_per_hour, 0.0)))
     if len(errors.shifts) > 1:
         mean = math.fsum(errors.shifts) / len(errors.shifts)
         hours = math.sqrt(math.fsum((s - mean) ** 2 for s in errors.shifts) / (len(errors.shifts) - 1))
         # both errors together widen the one that was sized for
         wider = max(normal_quantile(asked), 0.0) * (math.hypot(1.0, hours) - 1.0) * errors.sd / GROWTH
-        gpus = max(math.floor(now.gpus * (1.0 - math.exp(-wider))), 0)
-        cost = gpus * now.cost_usd_per_hour / max(now.gpus, 1)
-        found.append(Narrowing("trace", hours * errors.sd, gpus, cost))
+        fewer = max(math.floor(gpus * (1.0 - math.exp(-wider))), 0)
+        found.append(Narrowing("trace", hours * errors.sd, fewer, fewer * cost / max(gpus, 1)))
     return tuple(sorted(found, key=lambda n: -n.cost_usd_per_hour))

@@ -139,12 +139,6 @@ def rate_of_users(fleet: Fleet, replicas: int) -> float:
     return model.look(fleet.question.traffic.rate_per_s, replicas, (0.5,)).load * replicas * model.capacity_per_s
 
 
-def _at(question: CompiledQuestion, rate_per_s: float) -> CompiledQuestion:
-    """The question whose users ask at a rate [1/s]."""
-    asking = with_users(question, None, rate_per_s)
-    return replace(asking, traffic=replace(asking.traffic, rate_per_s=rate_per_s))
-
-
 def with_users(question: CompiledQuestion, users: int | None, asked_per_s: float = 0.0) -> CompiledQuestion:
     """The same question of another number of users, or of as many, who ask so often [1/s]; 0 = to be found."""
     population = question.traffic.sending.population
@@ -193,7 +187,8 @@ def _lowest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Flee
     found, fleet = settled(question, solve)
     while (fewer := fleet.pools[0].replicas - 1) > 0:
         # a smaller fleet is asked less, which its own cap on the load may bear
-        smaller = _at(found, rate_of_users(fleet, fewer))
+        rate_per_s = rate_of_users(fleet, fewer)
+        smaller = with_users(found, None, rate_per_s).at(rate_per_s)
         try:
             other, instead = settled(smaller, solve)
         except InfeasibleError:
@@ -206,12 +201,12 @@ def _lowest(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Flee
 
 def settled(question: CompiledQuestion, solve: Callable[[CompiledQuestion], Fleet]) -> tuple[CompiledQuestion, Fleet]:
     """The question and its fleet at the rate at which the users ask that fleet."""
-    question = _at(question, question.traffic.rate_per_s)
+    question = with_users(question, None, question.traffic.rate_per_s)
     for _ in range(ROUNDS):
         fleet = solve(question)
         before = question.traffic.rate_per_s
         rate = rate_of_users(fleet, fleet.pools[0].replicas)
         if abs(rate / before - 1.0) < NEAR:
             break
-        question = _at(question, rate)
+        question = with_users(question, None, rate).at(rate)
     return question, fleet

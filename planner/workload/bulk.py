@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 LARGE_BYTES = 32 << 20
 """Files from this size on are read by columns where DuckDB is installed [bytes]."""
 
-_WHOLE = ("UTINYINT", "USMALLINT", "UINTEGER", "TINYINT", "SMALLINT", "INTEGER", "BIGINT")
-"""Types of whole numbers that need no look at what follows the point."""
-
-_ISO = r"^(\d{4}-\d\d-\d\d[ T]\d\d:\d\d):(\d\d(?:\.\d+)?)\s?(Z|z|UTC|[+-]\d\d(?::?\d\d)?)?$"
-
 
 def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilder | None:
     """The requests of a table, read by columns.
@@ -65,6 +60,7 @@ def read_bulk(source: Source, form: Format, options: ReadOptions) -> TraceBuilde
         return None
     with duckdb.connect(config={"threads": cores(), "memory_limit": "300MB"}) as engine:
         try:
+            engine.execute("SET TimeZone = 'UTC'")
             return _collect(engine, _Table(engine, source), source, form, options)
         except duckdb.Error:
             # the row reader says what is wrong with it, and where
@@ -239,14 +235,12 @@ def _arrays(engine: Any, columns: Sequence[str], relation: str) -> list[np.ndarr
 
 def _count(column: _Field) -> str:
     """A whole number of tokens, NULL where it is none."""
-    whole = column[1] in _WHOLE
-    number = column[0] if whole else _number(column)
-    cut = "" if whole else f" AND ({number}) = floor({number})"
-    return f"CASE WHEN ({number}) BETWEEN 0 AND {MAX_TOKENS}{cut} THEN CAST({number} AS INTEGER) END"
+    number = _number(column)
+    return f"CASE WHEN {number} BETWEEN 0 AND {MAX_TOKENS} AND {number} = floor({number}) THEN CAST({number} AS INTEGER) END"
 
 
 def _number(column: _Field) -> str:
-    return column[0] if column[1] in (*_WHOLE, "DOUBLE") else f"try_cast({column[0]} AS DOUBLE)"
+    return f"try_cast({column[0]} AS DOUBLE)"
 
 
 def _difference(total: _Field, part: _Field) -> _Field:
@@ -256,24 +250,24 @@ def _difference(total: _Field, part: _Field) -> _Field:
 
 def _seconds(clock: Clock, expression: str, kind: str, first: Any) -> str | None:
     """A time in seconds as :class:`Clock` reads it, NULL where it is none; ``None`` where only that can read it."""
+    moment, shift = "", ""
     if kind.startswith("TIMESTAMP"):
-        moment = f"{expression} AT TIME ZONE 'UTC'" if "ZONE" in kind else f"CAST({expression} AS TIMESTAMP)"
-        expression, kind, first = f"strftime({moment}, '%Y-%m-%d %H:%M:%S.%f')", "VARCHAR", "2000-01-01 00:00:00.0"
-    try:
-        clock.read(first)
-    except (ValueError, OverflowError, IndexError):
-        return None
-    if isinstance(first, str) and clock.scale is None:
-        start = (
-            f"epoch(try_cast(replace(regexp_extract(trim({expression}), '{_ISO}', 1), 'T', ' ') || ':00' AS TIMESTAMP))"
-        )
-        rest = f"try_cast(regexp_extract(trim({expression}), '{_ISO}', 2) AS DOUBLE)"
-        zone = f"replace(regexp_extract(trim({expression}), '{_ISO}', 3), ':', '')"
-        offset = (
-            f"CASE WHEN {zone} IN ('', 'Z', 'z', 'UTC') THEN 0.0 ELSE (CASE left({zone}, 1) WHEN '-' THEN 60.0 ELSE -60.0 END) * "
-            f"(try_cast({zone}[2:3] AS INTEGER) * 60 + coalesce(try_cast({zone}[4:5] AS INTEGER), 0)) END"
-        )
-        return f"CASE WHEN {rest} < 61 THEN {start} + {rest} + {offset} END"
+        moment, clock.absolute = f"{expression} AT TIME ZONE 'UTC'" if "ZONE" in kind else expression, True
+    else:
+        try:
+            clock.read(first)
+        except ValueError:
+            return None
+        if isinstance(first, str) and clock.scale is None:
+            # of dates as DuckDB knows them those that the clock reads too
+            text = f"trim({expression})"
+            moment = f"CASE WHEN {text} LIKE '____-__-_____:__%' THEN {text} END"
+            # nanoseconds are read of the local time alone, its zone with microseconds
+            zoned, local = (f"epoch_us(try_cast({moment} AS {kind}))" for kind in ("TIMESTAMPTZ", "TIMESTAMP"))
+            shift = f" + ({zoned} - {local}) // 1000000"
+    if moment:
+        whole = f"epoch_ns(try_cast({moment} AS TIMESTAMP_NS))"
+        return f"({whole} // 60000000000) * 60::DOUBLE + ({whole} % 60000000000) / 1e9::DOUBLE{shift}"
     scale = clock.scale
     if scale is None:
         return None

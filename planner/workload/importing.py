@@ -248,9 +248,7 @@ def workload_from_traces(
     _usable(traces, options, most)
     alone = traces[0] if len(traces) == 1 else None
     title = name or (alone and alone.name) or Path(traces[0].path).name.split(".")[0]
-    names = (
-        sorted({c for trace in traces for c in trace.categories} - {""}) if any(t.categories for t in traces) else []
-    )
+    names = sorted({c for trace in traces for c in trace.categories} - {""})
     if names and any(len(t.category) != len(t.inputs) or "" in t.categories for t in traces):
         names = ["", *names]
     requests = sum(len(t.inputs) for t in traces)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from planner.errors import InputError, did_you_mean
 from planner.units import format_duration, parse_duration, parse_number
 from planner.workload.trace import Bools, Floats
+
+Count = Annotated[int, "must be a whole number >= 1"]
+Times = Annotated[int, "must be a whole number >= 0"]
+Size = Annotated[float, "must be at least 1"]
+Positive = Annotated[float, "must be positive"]
+Room = Annotated[float, "must be >= 0"]
+Amount = Annotated[float, "must be finite and >= 0"]
+"""Numbers of a replay, and what an error says of one that is none: :mod:`planner.predict.checks` sees to it."""
 
 QUIET = 9.0
 """Time between two crowds, in lengths of a crowd."""
@@ -242,12 +251,12 @@ class Clients:
         A request beyond `in_flight` is turned away instead: a gateway sends it elsewhere.
     """
 
-    max_queue: float = math.inf
-    max_queued_tokens: float = math.inf
-    timeout_s: float = math.inf
-    retries: int = 0
-    retry_after_s: float = 1.0
-    in_flight: float = math.inf
+    max_queue: Room = math.inf
+    max_queued_tokens: Room = math.inf
+    timeout_s: Positive = math.inf
+    retries: Times = 0
+    retry_after_s: Amount = 1.0
+    in_flight: Size = math.inf
     leave: bool = False
 
     @property

@@ -19,6 +19,7 @@ from planner.workload.workload import COLUMNS, Provenance, Workload
 STATED_QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0)
 """Quantiles of the whole that a file of some stretches carries along [1]."""
 
+_LINE = 120  # characters of a line of counts
 _UNSAFE = str.maketrans(dict.fromkeys('",\n\r;\t|', " "))
 
 
@@ -87,7 +88,7 @@ def _metadata_lines(workload: Workload) -> list[str]:
     if workload.intervals is not None:
         known_as = workload.intervals.coarser()
         lines.append(f"counts_interval_s: {known_as.width_s:g}")
-        lines += [f"counts: {line}" for line in textwrap.wrap(" ".join(_numbers(known_as.counts)), 120)]
+        lines += [f"counts: {line}" for line in textwrap.wrap(" ".join(_numbers(known_as.counts)), _LINE)]
     lines += [f"note: {note}" for note in from_source.notes]
     return ["# " + " ".join(line.split()) for line in lines]
 

@@ -36,7 +36,7 @@ def launch(tmp_path: Path, *arguments: str, **options: object) -> Launch:
     folders = os.pathsep.join([str(Path(PROGRAM).parent), str(Path(__file__).parents[2])])
     script.write_text(f'#!/bin/sh\nPYTHONPATH={folders} exec {sys.executable} {PROGRAM} "$@"\n')
     script.chmod(0o755)
-    given = {"settings": {"slots": 48}, "wait_s": 120.0, **options}
+    given = {"settings": {"max_num_seqs": 48}, "wait_s": 120.0, **options}
     return Launch(engine("vllm"), "folder", "fake", command=(str(script),), arguments=arguments, **given)  # type: ignore[arg-type]
 
 

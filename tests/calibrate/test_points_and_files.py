@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from planner.calibrate.files import FORMATS, Assumed, read_measurements
 from planner.calibrate.points import Batch, Points, RawPoints, write_points
 from planner.calibrate.run import calibrate
-from planner.errors import InputError
+from planner.errors import CalibrationError, InputError
 
 HEADER = "gpu,model,tp,n_decode,decode_ctx,prefill_seqs,prefill_new_tokens_per_seq,prefill_past_tokens,measured_ms"
 
@@ -263,8 +264,11 @@ def test_points_of_a_gpu_nobody_named_are_those_of_the_gpu_that_is_named_now(tmp
     raw = RawPoints("server", {"gpu": "unknown-gpu", "model": "llama-3.1-8b", "engine": "vllm", "tp": 1}, [row])
     path = write_points(raw, tmp_path / "x.points.jsonl")
     assert calibrate(files=[path], gpu="h100").only.profile.gpu == "h100-80gb"
-    with pytest.raises(InputError, match="do not say what the server ran"):
+    with pytest.raises(CalibrationError, match="no prior to rescale"):
         calibrate(files=[path])
+    nameless = write_points(replace(raw, header={"engine": "vllm"}), tmp_path / "y.points.jsonl")
+    with pytest.raises(InputError, match="do not say what was measured"):
+        calibrate(files=[nameless])
 
 
 @pytest.mark.parametrize(("engine", "kept"), [("vllm", "mixed"), ("sglang", None)])

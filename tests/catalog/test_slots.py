@@ -21,6 +21,6 @@ def test_fixed_point(name: str, device: str, tp: int) -> None:
         return kv_capacity(model(name), gpu(device), tp, max_num_seqs=slots).tokens // 16
 
     best = safe_slots(LAW, blocks, max_slots=2048)
-    assert preemption(LAW, best.slots, blocks(best.slots)).overflow <= best.overflow_limit
+    assert preemption(LAW, best.slots, blocks(best.slots))[0] <= best.overflow_limit
     more = preemption(LAW, best.slots + 1, blocks(best.slots + 1))
-    assert more.overflow > best.overflow_limit or more.per_request > 0.01
+    assert more[0] > best.overflow_limit or more[1] > 0.01

@@ -126,7 +126,7 @@ SYNTHETIC = SyntheticSessions(turns=8.0, first=800.0, growth=300.0, osl=60.0, ga
 def test_nothing_is_lost_under_any_routing(routing: str) -> None:
     recorded = SYNTHETIC.workload().sessions
     assert recorded is not None
-    calls = session_calls(recorded, 12.0, 3_000).requests
+    calls, _ = session_calls(recorded, 12.0, 3_000)
     clients = Clients(max_queue=20, timeout_s=4.0, retries=2, retry_after_s=0.5)
     replicas = Replicas(3, ITERATION, 16, 1024, 40_000.0, routing)
     run = replay(calls, replicas, clients, PrefixCache())
@@ -138,7 +138,7 @@ def test_nothing_is_lost_under_any_routing(routing: str) -> None:
 def test_sticky_finds_more_than_random() -> None:
     recorded = SYNTHETIC.workload().sessions
     assert recorded is not None
-    calls = session_calls(recorded, 10.0, 6_000).requests
+    calls, _ = session_calls(recorded, 10.0, 6_000)
     share = {}
     for routing in ("sticky", "random"):
         run = replay(calls, Replicas(4, ITERATION, 32, 2048, 60_000.0, routing), cache=PrefixCache())

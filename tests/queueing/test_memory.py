@@ -149,9 +149,9 @@ def test_tail_is_a_probability_and_monotone(requests: list[tuple[int, int]], slo
     assert overflow_probability(law, slots, capacity + 400) <= p + 1e-12
     # the switch from the exact tail to the approximation may step down by its error
     assert overflow_probability(law, slots + 20, capacity) >= p * 0.5 - 1e-12
-    cost = preemption(law, slots, capacity)
-    assert 0.0 <= cost.recomputed_tokens <= law.output_mean
-    assert 0.0 <= cost.running <= slots + 1e-9
+    overflow, preempted = preemption(law, slots, capacity)
+    assert overflow == p and 0.0 <= preempted * law.input_mean <= law.output_mean
+    assert 0.0 <= running_sequences(law, slots, capacity) <= slots + 1e-9
 
 
 @pytest.mark.parametrize("method", ["auto", "exact", "saddlepoint"])
@@ -249,8 +249,8 @@ def test_safe_slots_is_the_largest(capacity: int, promise: float) -> None:
     best = safe_slots(law, capacity, overflow_limit=promise, preemption_limit=0.004)
 
     def kept(n: int) -> bool:
-        cost = preemption(law, n, capacity)
-        return cost.overflow <= best.overflow_limit and cost.per_request <= 0.004
+        overflow, preempted = preemption(law, n, capacity)
+        return overflow <= best.overflow_limit and preempted <= 0.004
 
     assert kept(best.slots)
     assert not kept(best.slots + 1)
@@ -266,15 +266,15 @@ def test_capacity_that_shrinks_with_slots() -> None:
 
     best = safe_slots(law, capacity)
     assert best.capacity_blocks == capacity(best.slots)
-    assert preemption(law, best.slots, capacity(best.slots)).overflow <= best.overflow_limit
-    assert preemption(law, best.slots + 1, capacity(best.slots + 1)).overflow > best.overflow_limit
+    assert preemption(law, best.slots, capacity(best.slots))[0] <= best.overflow_limit
+    assert preemption(law, best.slots + 1, capacity(best.slots + 1))[0] > best.overflow_limit
 
 
 def test_guards() -> None:
     fixed = slot_law([1000.0, 200.0], [300.0, 300.0])
     worst = safe_slots(fixed, 5000)
     assert (worst.slots, worst.limit, worst.guards) == (5000 // math.ceil(1300 / 16), "fixed output", ("fixed output",))
-    assert worst.cost.overflow == worst.cost.per_request == 0.0
+    assert worst.overflow == worst.preemptions == 0.0
 
     law = mixed_law()
     assert safe_slots(law, law.longest_blocks - 1).slots == 0
@@ -306,9 +306,8 @@ def test_safe_slots_on_anything(requests: list[tuple[int, int]], capacity: int, 
     best = safe_slots(law, capacity, max_slots=300)
     assert 0 <= best.slots <= 300
     if best.slots:
-        assert best.cost.overflow <= best.overflow_limit <= 0.01
-        assert best.cost.per_request <= 0.01
-        assert not math.isnan(best.cost.running)
+        assert best.overflow <= best.overflow_limit <= 0.01
+        assert best.preemptions <= 0.01
 
 
 @pytest.mark.parametrize(
@@ -386,9 +385,9 @@ def test_running(simulated: list[tuple[dict[str, Any], SlotLaw]]) -> None:
 def test_memory_bound_share_and_preemptions(simulated: list[tuple[dict[str, Any], SlotLaw]]) -> None:
     shares, ratios = [], []
     for case, law in saturated(simulated, "azure"):
-        cost = preemption(law, case["N"], case["C_blocks"])
-        shares.append(cost.overflow / case["sim"]["memory_bound_fraction"][0])
-        ratios.append(cost.per_request / case["sim"]["preemptions_per_request"][0])
+        overflow, preempted = preemption(law, case["N"], case["C_blocks"])
+        shares.append(overflow / case["sim"]["memory_bound_fraction"][0])
+        ratios.append(preempted / case["sim"]["preemptions_per_request"][0])
     assert np.median(shares) == pytest.approx(0.98, abs=0.06)
     assert min(shares) > 0.65
     assert max(shares) < 2.4

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from planner.promise import Promise
-from planner.size.margin import MEDIAN, Margin, below, deviation, normal_quantile
-from planner.size.pool import Shortfall
+from planner.size.pool import MEDIAN, Margin, Shortfall, below, deviation, normal_quantile
 from planner.size.sure import Errors, chance_at, critical, critical_near, most_chance, sureness_of
 
 NORMAL = NormalDist()

@@ -26,12 +26,11 @@ from planner.size.pool import (
     prefix_cache,
     smallest_pool,
 )
-from planner.size.problem import FleetProblem
+from planner.size.problem import FleetProblem, solve
 from planner.size.shapes import colocated as shape
 from planner.size.shapes import shape_names, standing_fleet
 from planner.size.shapes.colocated import SHAPE, Colocated, decided, pool_names, standing_engines
 from planner.size.shapes.disaggregated import Disaggregated
-from planner.size.splits import solve
 from tests.size.four_requests import INPUTS, OUTPUTS, asked, fleet, plan
 
 pytestmark = pytest.mark.usefixtures("few_replayed", "short_traces", "without_chances")

@@ -18,9 +18,8 @@ from planner.report.output import table as render
 from planner.size.assemble import make_plan
 from planner.size.grid import engine_choices
 from planner.size.pool import Shortfall, evaluate_pool, smallest_pool
-from planner.size.problem import FleetProblem
+from planner.size.problem import FleetProblem, solve
 from planner.size.shapes.colocated import decided
-from planner.size.splits import solve
 from planner.workload.workload import Workload
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances", "without_words")

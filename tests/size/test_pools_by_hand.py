@@ -11,9 +11,9 @@ from planner.predict.methods.base import PoolModel, Prediction
 from planner.promise import Promise
 from planner.question.compiled import Promises
 from planner.shared.remarks import Remark
-from planner.size.margin import Margin
 from planner.size.pool import (
     MOST_IDLE,
+    Margin,
     Shortfall,
     broken,
     evaluate_pool,

@@ -18,12 +18,12 @@ from planner.predict.methods.base import Prediction
 from planner.predict.methods.sessions import CacheState
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
-from planner.size import alone, assemble, splits
+from planner.size import alone, assemble
+from planner.size import problem as searched
 from planner.size.assemble import pool_plans, workload_summary
 from planner.size.fleet import Fleet, Solved
-from planner.size.margin import Margin
-from planner.size.pool import Shortfall, power_w
-from planner.size.problem import FleetProblem
+from planner.size.pool import Margin, Shortfall, power_w
+from planner.size.problem import FleetProblem, solve
 from planner.size.sure import Errors
 from tests.size.four_requests import FOUR, asked, fleet
 
@@ -342,47 +342,47 @@ def test_what_caches_find_by_routing_and_replicas() -> None:
 
 
 def test_a_search_within_what_there_is() -> None:
-    free = splits.solve(FleetProblem(asked(rate=100.0)))
+    free = solve(FleetProblem(asked(rate=100.0)))
     n = sum(p.gpus for _, p in free.pools)
-    enough = splits.solve(FleetProblem(asked(rate=100.0, inventory={"h100": n})))
+    enough = solve(FleetProblem(asked(rate=100.0, inventory={"h100": n})))
     assert [p.gpus for _, p in enough.pools] == [n] and enough.beyond == ()
-    short = splits.solve(FleetProblem(asked(rate=100.0, inventory={"h100": n - 1})))
+    short = solve(FleetProblem(asked(rate=100.0, inventory={"h100": n - 1})))
     assert short.pools == () and short.one_pool is None and [p.gpus for p in short.beyond] == [n]
-    powered = splits.solve(FleetProblem(asked(rate=100.0, max_kw=0.6 * n - 0.3)))
+    powered = solve(FleetProblem(asked(rate=100.0, max_kw=0.6 * n - 0.3)))
     assert powered.pools == () and power_w(powered.beyond) == pytest.approx(600.0 * n)
     # nobody is told what there would be without
     quiet = asked(rate=100.0, inventory={"h100": n - 1})
-    silent = splits.solve(FleetProblem(replace(quiet, explained=False)))
+    silent = solve(FleetProblem(replace(quiet, explained=False)))
     assert silent.pools == () and silent.beyond == ()
     # what the one type lacks the other has
-    both = splits.solve(FleetProblem(asked(rate=100.0, gpu=["h100", "l40s"], inventory={"h100": n - 1})))
+    both = solve(FleetProblem(asked(rate=100.0, gpu=["h100", "l40s"], inventory={"h100": n - 1})))
     used = {p.option.gpu.name for _, p in both.pools}
     assert used and (
         used == {"l40s-48gb"} or sum(p.gpus for _, p in both.pools if p.option.gpu.name == "h100-80gb") < n
     )
     # and what the dearer type costs more is paid where it has to be
     dear = {"gpu": ["h100", "l40s"], "price": {"h100": 1.0, "l40s": 9.0}, "rate": 100.0}
-    cheap = splits.solve(FleetProblem(asked(**dear)))
+    cheap = solve(FleetProblem(asked(**dear)))
     assert {p.option.gpu.name for _, p in cheap.pools} == {"h100-80gb"}
-    taken = splits.solve(FleetProblem(asked(**dear, inventory={"h100": sum(p.gpus for _, p in cheap.pools) - 1})))
+    taken = solve(FleetProblem(asked(**dear, inventory={"h100": sum(p.gpus for _, p in cheap.pools) - 1})))
     assert {p.option.gpu.name for _, p in taken.pools} == {"l40s-48gb"} and taken.cost > cheap.cost
     assert free.one_pool == free.pools[0] and free.candidates == 1 and free.proven
     wide = fo.Slo(promises=(fo.Promise("ttft_s", 1.0, 0.99, scope="fleet"),))
-    fleet_wide = splits.solve(FleetProblem(asked(rate=100.0, slo=wide, ttft=None, inventory={"h100": 2})))
+    fleet_wide = solve(FleetProblem(asked(rate=100.0, slo=wide, ttft=None, inventory={"h100": 2})))
     assert fleet_wide.pools == () and fleet_wide.beyond
 
 
 def test_one_pool_stands_in_for_several_that_fresh_draws_do_not_bear_out(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"rate": 400.0, "ttft": 0.5, "pools": 2, "boundaries": [1000.0]}
-    found = splits.solve(FleetProblem(asked(**options)))
+    found = solve(FleetProblem(asked(**options)))
     assert found.one_pool is not None
     if len(found.pools) > 1:
-        monkeypatch.setattr(splits, "_kept", lambda problem, pools: 12 - len(pools))
-        other = splits.solve(FleetProblem(asked(**options)))
+        monkeypatch.setattr(searched, "_kept", lambda problem, pools: 12 - len(pools))
+        other = solve(FleetProblem(asked(**options)))
         assert other.pools == (other.one_pool,)
         assert other.cost == pytest.approx(found.one_pool[1].cost_usd_per_hour)
-        monkeypatch.setattr(splits, "_kept", lambda problem, pools: 12)
-        same = splits.solve(FleetProblem(asked(**options)))
+        monkeypatch.setattr(searched, "_kept", lambda problem, pools: 12)
+        same = solve(FleetProblem(asked(**options)))
         assert len(same.pools) == 2
 
 

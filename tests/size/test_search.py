@@ -17,9 +17,8 @@ from planner.question.options import PlanInputs
 from planner.size import search as searching
 from planner.size.assemble import _solved, fleet_of
 from planner.size.pool import fits
-from planner.size.problem import FleetProblem
+from planner.size.problem import TRIED, FleetProblem, solve
 from planner.size.search import PoolSearch, cheapest_within
-from planner.size.splits import TRIED, solve
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "short_traces", "without_chances")
 

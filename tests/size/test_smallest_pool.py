@@ -233,7 +233,7 @@ def test_a_decision_by_some_draws_of_the_gateway_is_that_of_all_at_once(asked: d
         assert isinstance(model, ReplayPool)
         for n in range(2, 8):
             assert model.is_short(rate, n)
-            by_turns += model._is_by_turns(rate, n, promises)
+            by_turns += model._by_turns(rate, n, promises) is not None
             at_once = model._play(rate, n, WHOLE, None, promises).run.ended_early < 0
             kept = at_once and rate < n * model.capacity_at(n)
             assert model.keeps(rate, n, promises, sure=True) == kept, (slow, n)

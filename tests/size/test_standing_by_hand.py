@@ -28,8 +28,7 @@ from planner.shared.remarks import Remark
 from planner.size import notes, shapes
 from planner.size.assemble import make_plan
 from planner.size.fleet import Fleet
-from planner.size.margin import Margin
-from planner.size.pool import Pool, Shortfall, smallest_pool, without_luck
+from planner.size.pool import Margin, Pool, Shortfall, smallest_pool, without_luck
 from planner.size.problem import FleetProblem
 from planner.size.shapes import colocated, disaggregated, standing_fleet
 from planner.size.shapes.colocated import Colocated, decided

@@ -17,8 +17,7 @@ from planner.predict.run import replay
 from planner.promise import Promise
 from planner.question.compiled import compile_question
 from planner.question.files import question_of
-from planner.size.margin import Margin, error_of
-from planner.size.pool import pool_model, traffic_of
+from planner.size.pool import Margin, error_of, pool_model, traffic_of
 from planner.size.shapes import standing_fleet
 from planner.size.shapes.colocated import Colocated
 from planner.workload.workload import Workload

@@ -33,9 +33,8 @@ from planner.size.explain import (
 )
 from planner.size.fleet import Solved
 from planner.size.pool import Shortfall
-from planner.size.problem import FleetProblem
+from planner.size.problem import FleetProblem, _is_unbeatable, _kept, _stock
 from planner.size.shapes import standing_fleet
-from planner.size.splits import _is_unbeatable, _kept, _stock
 from tests.size.four_requests import asked, fleet, plan
 
 pytestmark = pytest.mark.usefixtures("fewer_replayed", "without_chances")

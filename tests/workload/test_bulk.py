@@ -243,3 +243,11 @@ def test_times_asked_for_twice_are_text(tmp_path: Path) -> None:
     found, rows = read_bulk(Source(path), form, options), form.read(Source(path), options)
     assert found is not None and isinstance(rows, TraceBuilder)
     assert (found.inputs, found.times, labels(found)) == (rows.inputs, rows.times, labels(rows))
+
+
+@pytest.mark.parametrize("date", ["2024-5-1 00:00:01", "2024-05-10", "2024-05-10 00:00:46 BC", "epoch"])
+def test_dates_in_other_forms_are_left_to_the_row_reader(date: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(FILES["azure.csv"] + f"{date},5,6\n")
+    found, _ = both(path)
+    assert found is None

@@ -45,6 +45,8 @@ class DecodePool(ReplayPool):
         See :class:`planner.predict.records.Decoders`.
     """
 
+    one_by_one = False
+
     def __init__(
         self,
         traffic: PoolTraffic,
@@ -86,27 +88,28 @@ class DecodePool(ReplayPool):
         """See :class:`ReplayPool`: of the whole fleet's traffic."""
         return super().draws(rate_per_s / self.share)
 
-    def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
+    def _lay(self, rate_per_s: float, replicas: int, most: int, draw: int | None) -> Laid:
         """See :class:`ReplayPool`: the requests of the whole fleet, of whose replicas none stands for another."""
         warm = min(self.engine.slots, 64.0) * replicas
-        return self.traffic.lay(rate / self.share, 1, self.first.routing, warm=warm, most=most, draw=draw)
+        return self.traffic.lay(rate_per_s / self.share, 1, self.first.routing, warm=warm, most=most, draw=draw)
 
     def _alone(self, requests: Requests) -> Run:
         """See :class:`ReplayPool`."""
         return self._through(requests, 1, 1, ())
 
-    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+    def _play(
+        self, rate_per_s: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]
+    ) -> Played:
         """See :class:`ReplayPool`: both pools."""
-        whole = rate / self.share
+        whole = rate_per_s / self.share
         prefills = self.prefills or max(math.ceil(whole / (BESIDE * self._first_capacity)), 1)
         if self.sessions is None:
-            laid = self._lay(rate, replicas, most, draw)
+            laid = self._lay(rate_per_s, replicas, most, draw)
             requests, span = self.traffic.requests(laid), laid.span_s
         else:
-            calls = session_calls(self.sessions, whole, 20_000 if most < WHOLE else 60_000, draw or 0)
-            requests, span = calls.requests, calls.span_s
+            requests, span = session_calls(self.sessions, whole, 20_000 if most < WHOLE else 60_000, draw or 0)
         run = self._through(requests, prefills, replicas, promises)
-        return Played(requests, run, span, replicas, rate / replicas)
+        return Played(requests, run, span, replicas, rate_per_s / replicas)
 
     def _through(self, requests: Requests, prefills: int, decodes: int, promises: Sequence[Promise]) -> Run:
         """Requests through so many replicas of both pools; what was resident is the decode pool's."""

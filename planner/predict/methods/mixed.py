@@ -75,17 +75,19 @@ class PopulationPool(ReplayPool):
         found = self.look(rate_per_s, replicas, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
         return math.log(max(found.value(p.metric, p.quantile) / p.limit_s for p in promises))
 
-    def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
+    def _at(
+        self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None
+    ) -> Prediction:
         """Of calls of the users that come at that rate, at most so many, under one draw."""
         # what so many users see hangs on no rate that is thought of: told once for all, at all levels that are asked for
         law, population = self.traffic.law, self.traffic.fleet.sending.of_any_rate.population
         told: dict[object, Prediction] = once(("users", id(law), population), lambda: (law, {}))[1]
-        of = self._asking(rate, replicas, most)
+        of = self._asking(rate_per_s, replicas, most)
         alike = (self.engine, self.slow, self.overhead_s, self.windows_s, self.joint, *of, draw or 0)
         found = told.get(alike)
         if found is None or not {*quantiles} <= {*found.quantiles}:
             levels = tuple(sorted({*REPORTED_LEVELS, *JOINT_LEVELS, *quantiles}))
-            found = told[alike] = self._told(self._play(rate, replicas, most, draw, ()), levels)
+            found = told[alike] = self._told(self._play(rate_per_s, replicas, most, draw, ()), levels)
         places = [found.quantiles.index(q) for q in quantiles]
         own = {name: tuple(getattr(found, name)[k] for k in places) for name in METRICS}
         return replace(found, quantiles=quantiles, **own)  # type: ignore[arg-type]
@@ -99,21 +101,23 @@ class PopulationPool(ReplayPool):
         running = played.rate_per_s * float(np.nanmean((played.run.done_s - played.run.admitted_s)[counted]))
         return replace(found, mean_running=running, slot_occupancy=min(running / self.engine.slots, 1.0))
 
-    def _others(self, rate: float) -> list[int]:
+    def _others(self, rate_per_s: float) -> list[int]:
         return [1, 2]
 
-    def _asking(self, rate: float, replicas: int, most: int) -> tuple[int, int, int]:
+    def _asking(self, rate_per_s: float, replicas: int, most: int) -> tuple[int, int, int]:
         """Replicas that are looked at, a few where there are many, users who ask them, and how often each asks."""
-        users, most = self.users(rate), min(most, 2 * SAMPLE)
+        users, most = self.users(rate_per_s), min(most, 2 * SAMPLE)
         least = LEAST_REPLICAS.get(self.engine.routing, LEAST_OTHERS)
         fewer = max(min(math.ceil(users * LEAST_CALLS / most), replicas // least), 1)
         looked_at = max(round(replicas / fewer), 1)
         clients = max(round(users * looked_at / replicas), 1)
         return looked_at, clients, max(min(most // clients, MOST_CALLS), LEAST_CALLS)
 
-    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+    def _play(
+        self, rate_per_s: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]
+    ) -> Played:
         """Let the users ask; what came while it was warm counts."""
-        looked_at, clients, calls = self._asking(rate, replicas, most)
+        looked_at, clients, calls = self._asking(rate_per_s, replicas, most)
         requests = self._asked_by(clients, calls, draw or 0)
         run = replay(requests, replace(self.engine, count=looked_at))
         last = np.nan_to_num(run.sent_s[-clients:], nan=math.inf)

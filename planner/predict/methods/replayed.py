@@ -16,6 +16,7 @@ from planner.predict.bounds import idle_latency, max_throughput
 from planner.predict.methods.base import METRICS, PoolModel, Prediction, unstable
 from planner.predict.methods.joint import Together
 from planner.predict.records import Floats, Limit, Replicas, Requests, Run, keys_of
+from planner.predict.replica import MAX_NUM_SEQS_LIMIT
 from planner.predict.run import replay
 from planner.predict.traffic import APART_S, SAMPLE, WHOLE, Laid, PoolTraffic
 from planner.promise import GOODPUT, MEAN, Promise, joint_limits
@@ -44,11 +45,12 @@ BATCHES, BATCHES_T = 16, 2.131
 OVERLOADED, OVERLOAD_WARM = 20_000, 256.0
 """Requests sent to a pool that may be overloaded, and those of each replica before it is measured, while its queue grows."""
 
-BEFORE_SURGE, SURGE_STEP_S = 2.0, 2.0
-"""Lengths of a surge before it, and how often is looked after it [s]."""
+SURGE_STEP_S = 2.0
+"""How often is looked after a surge [s]."""
 
 AFTER_SURGE = (2.0, 10.0, 50.0)
-"""Lengths of a surge that are replayed after it until its queue is gone: at a load of 0.98 it takes the last."""
+"""Lengths of a surge that are replayed after it until its queue is gone, the first of them before it too: a load of 0.98 takes the
+last."""
 
 KEPT = 0.95
 """Share of the windows that keep what is promised of windows [1]."""
@@ -158,6 +160,9 @@ class ReplayPool(PoolModel):
 
     tokens_per_unit = 1.0
 
+    one_by_one = True
+    """Whether requests come to these replicas alone."""
+
     sessions: Sessions | None = None
     """The same requests session by session where prompts come back; they are drawn, as long as one draw stands for all."""
 
@@ -238,8 +243,12 @@ class ReplayPool(PoolModel):
         key = (rate_per_s, replicas, tuple(promises), most)
         if key not in self._kept:
             late = self._late.setdefault((rate_per_s, replicas, most), {})
-            kept = self._by_turns(rate_per_s, replicas, promises) if sure else None
-            if kept is None and (kept := self._by_late(late, promises)) is None:
+            kept = self._by_late(late, promises)
+            if kept is None and self._breaks_when_busiest(rate_per_s, replicas, promises):
+                kept = False
+            if kept is None and sure:
+                kept = self._by_turns(rate_per_s, replicas, promises)
+            if kept is None:
                 played = self._play(rate_per_s, replicas, most, self.draw, promises)
                 kept = played.run.ended_early < 0
                 self._note_late(late, promises, played)
@@ -250,6 +259,20 @@ class ReplayPool(PoolModel):
             # what is kept for as long as the trace lasts is not beyond the capacity
             self._kept[key] = kept and rate_per_s < replicas * self.capacity_at(replicas)
         return self._kept[key]
+
+    def _breaks_when_busiest(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> bool:
+        """Whether the busiest episodes, each begun with idle replicas, have :data:`ROOTS` more late requests than all together may.
+
+        What replicas still have to do when an episode begins would make more of them late: such a refusal needs no other request.
+        """
+        laid = self._lay(rate_per_s, replicas, SAMPLE, self.draw)
+        alone = self.one_by_one and self.sessions is None and self.traffic.fleet.sending.ordinary
+        busiest = self.traffic.busiest(laid, (rate_per_s, self.draw)) if alone else None
+        if busiest is None:
+            return False
+        limits = self._limits(promises, self._sent(self.traffic, laid)[0])
+        limits = [replace(x, late=x.late + ROOTS * math.sqrt(x.late)) for x in limits]
+        return self._replayed(self._sent(self.traffic, busiest)[0], laid.replicas, replicas, limits).ended_early >= 0
 
     def _by_turns(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> bool | None:
         """What several draws of the gateway say, one after the other until those so far leave no doubt; ``None`` where not so many
@@ -262,7 +285,8 @@ class ReplayPool(PoolModel):
             return None
         for turn in range(1, laid.repeats + 1):
             part, doubt = slice((turn - 1) * size, turn * size), ROOTS * math.sqrt(1.0 - turn / laid.repeats)
-            own = replace(laid, times_s=laid.times_s[:size], row=laid.row[:size], key=laid.key[part])
+            weight = None if laid.weight is None else laid.weight[:size]
+            own = replace(laid, times_s=laid.times_s[:size], row=laid.row[:size], key=laid.key[part], weight=weight)
             requests, decodes = self._sent(self.traffic, own)
             limits = [(x, turn * x.late, doubt * math.sqrt(turn * x.late)) for x in self._limits(promises, requests)]
             left = [replace(x, late=allowed + more - late[x.metric]) for x, allowed, more in limits]
@@ -286,7 +310,7 @@ class ReplayPool(PoolModel):
 
     def _note_late(self, known: Late, promises: Sequence[Promise], played: Played) -> None:
         """Keep which share of the requests was late in a replay, or that it was more than is allowed where that ended it."""
-        if self.tokens_per_unit != 1.0 or {p.kind for p in promises} - {*METRICS} or not self._limits_say_all(promises):
+        if {p.kind for p in promises} - {*METRICS} or not self._limits_say_all(promises):
             return
         requests, whole = played.requests, played.run.ended_early < 0
         for p, limit in zip(promises, self._limits(promises, requests), strict=True):
@@ -296,7 +320,7 @@ class ReplayPool(PoolModel):
 
     def excess(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
         """See :class:`PoolModel`; what is below all of :data:`FAR_BELOW` is told as that."""
-        if self.tokens_per_unit != 1.0 or not self._limits_say_all(promises):
+        if not self._limits_say_all(promises):
             return math.nan
         if (key := (rate_per_s, replicas, tuple(promises))) in self._over:
             return self._over[key]
@@ -389,7 +413,7 @@ class ReplayPool(PoolModel):
         """
         calm = self.traffic.poisson()
         laid = calm.lay(rate_per_s, replicas, self.engine.routing, warm=0.0, most=OVERLOADED)
-        before, factor = BEFORE_SURGE * length_s, surge_per_s / rate_per_s
+        before, factor = AFTER_SURGE[0] * length_s, surge_per_s / rate_per_s
         for after_s in AFTER_SURGE:
             # the same sequence again and again, faster during the surge
             turns = np.arange(math.ceil((before + factor * length_s + after_s * length_s) / laid.span_s))
@@ -416,7 +440,7 @@ class ReplayPool(PoolModel):
 
     def with_jobs(
         self,
-        rate: float,
+        rate_per_s: float,
         replicas: int,
         jobs: Lengths,
         jobs_per_s: float,
@@ -441,7 +465,7 @@ class ReplayPool(PoolModel):
             The prediction, and the jobs' share, in tokens, that does not wait any more when the last one is sent [1]: where more
             are sent than can be done, their queue grows.
         """
-        laid = self._lay(rate, replicas, WHOLE if sure else SAMPLE, self.draw)
+        laid = self._lay(rate_per_s, replicas, WHOLE if sure else SAMPLE, self.draw)
         requests, decodes = self._sent(self.traffic, laid)
         # no job is sent between two stretches, where nobody else asks
         times, per_s = requests.arrival_s, jobs_per_s * laid.replicas / replicas
@@ -474,7 +498,7 @@ class ReplayPool(PoolModel):
         )
         run = replay(merged, replace(self.engine, count=laid.replicas))
         played = Played(
-            merged, run, laid.span_s, laid.replicas, rate / replicas, both(decodes, outputs - 1.0), laid.repeats
+            merged, run, laid.span_s, laid.replicas, rate_per_s / replicas, both(decodes, outputs - 1.0), laid.repeats
         )
         tokens = (merged.input_tokens + merged.output_tokens) * (merged.priority == 1)
         begun = run.admitted_s <= both(np.zeros(times.size), end[stretch])
@@ -482,7 +506,7 @@ class ReplayPool(PoolModel):
         return self._told(played, levels), share
 
     def with_leaving(
-        self, rate: float, replicas: int, in_flight: int, levels: tuple[float, ...]
+        self, rate_per_s: float, replicas: int, in_flight: int, levels: tuple[float, ...]
     ) -> tuple[Prediction, Requests]:
         """What requests at a rate of the pool [1/s] see that come while fewer than `in_flight` are under way; all others leave.
 
@@ -491,14 +515,14 @@ class ReplayPool(PoolModel):
         tuple
             The prediction, and the requests with the share of all that each of those that leave is for its weight [1].
         """
-        laid = self._lay(rate, replicas, SAMPLE, self.draw)
+        laid = self._lay(rate_per_s, replicas, SAMPLE, self.draw)
         requests, decodes = self._sent(self.traffic, laid)
         at_most = max(math.floor(in_flight * laid.replicas / replicas), 1)
         run = replay(requests, replace(self.engine, count=laid.replicas), Clients(in_flight=at_most, leave=True))
         weight = np.ones(requests.size) if requests.weight is None else requests.weight
         leaves = run.rejected > 0
         stay = replace(requests, weight=np.where(leaves, 0.0, weight))
-        played = Played(stay, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
+        played = Played(stay, run, laid.span_s, laid.replicas, rate_per_s / replicas, decodes, laid.repeats)
         return self._told(played, levels), replace(requests, weight=np.where(leaves, weight, 0.0) / weight.sum())
 
     # --- how it is answered -----------------------------------------------------------------------------------------
@@ -507,35 +531,39 @@ class ReplayPool(PoolModel):
         """Requests that come one at a time."""
         return replay(requests, replace(self.engine, count=1, wake_s=0.0))
 
-    def _others(self, rate: float) -> list[int]:
+    def _others(self, rate_per_s: float) -> list[int]:
         """A calm and a busy draw of the traffic at a rate [1/s], by number; of one draw, other draws of the gateway."""
-        ranked = self.draws(rate)
+        ranked = self.draws(rate_per_s)
         if ranked.size == 1:
             return [1, 2]
         return [int(ranked[int(share * (ranked.size - 1))]) for share in (CALM, BUSY)]
 
-    def _is_whole(self, rate: float, replicas: int) -> bool:
+    def _is_whole(self, rate_per_s: float, replicas: int) -> bool:
         """Whether a sample is all requests there are."""
-        return self.sessions is None and self._lay(rate, replicas, SAMPLE, self.draw).whole
+        return self.sessions is None and self._lay(rate_per_s, replicas, SAMPLE, self.draw).whole
 
-    def _lay(self, rate: float, replicas: int, most: int, draw: int | None) -> Laid:
+    def _lay(self, rate_per_s: float, replicas: int, most: int, draw: int | None) -> Laid:
         """The requests of so many replicas."""
         warm = min(self.engine.slots, RUNNING)
         # how many requests are drawn hangs on the load
-        load = 0.0 if self.traffic.recorded else rate / (replicas * self.capacity_per_s)
-        return self.traffic.lay(rate, replicas, self.engine.routing, warm=warm, most=most, draw=draw, load=load)
+        load = 0.0 if self.traffic.recorded else rate_per_s / (replicas * self.capacity_per_s)
+        return self.traffic.lay(rate_per_s, replicas, self.engine.routing, warm=warm, most=most, draw=draw, load=load)
 
-    def _at(self, rate: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None) -> Prediction:
+    def _at(
+        self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...], most: int, draw: int | None
+    ) -> Prediction:
         """The prediction from `most` requests of one draw."""
-        load = rate / (replicas * self.capacity_per_s)
+        load = rate_per_s / (replicas * self.capacity_per_s)
         if load >= 1.0:
             return unstable(quantiles, load)
         # stretches of a sample are shorter than windows
-        if self.windows_s or (draw == self.draw and self._is_whole(rate, replicas)):
+        if self.windows_s or (draw == self.draw and self._is_whole(rate_per_s, replicas)):
             most = WHOLE
-        key = (rate, replicas, quantiles, most, draw)
+        key = (rate_per_s, replicas, quantiles, most, draw)
         if key not in self._known:
-            played = self._last_played(rate, replicas, most, draw) or self._play(rate, replicas, most, draw, ())
+            played = self._last_played(rate_per_s, replicas, most, draw) or self._play(
+                rate_per_s, replicas, most, draw, ()
+            )
             told = self._told(played, quantiles)
             self._known[key] = replace(told, bands=self._between(played, told)) if most == WHOLE else told
         return self._known[key]
@@ -565,16 +593,18 @@ class ReplayPool(PoolModel):
         last, played = self.traffic.fleet.played.get(type(self), (None, None))
         return played if last == (self._mark, *asked) else None
 
-    def _keep_played(self, rate: float, replicas: int, most: int, draw: int | None, played: Played) -> None:
+    def _keep_played(self, rate_per_s: float, replicas: int, most: int, draw: int | None, played: Played) -> None:
         """Keep what was replayed."""
-        self.traffic.fleet.played[type(self)] = (self._mark, rate, replicas, most, draw), played
+        self.traffic.fleet.played[type(self)] = (self._mark, rate_per_s, replicas, most, draw), played
 
-    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+    def _play(
+        self, rate_per_s: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]
+    ) -> Played:
         """Replay `most` requests of a draw, until a promise is broken where there are any."""
-        laid = self._lay(rate, replicas, most, draw)
+        laid = self._lay(rate_per_s, replicas, most, draw)
         requests, decodes = self._sent(self.traffic, laid)
         run = self._replayed(requests, laid.replicas, replicas, self._limits(promises, requests))
-        return Played(requests, run, laid.span_s, laid.replicas, rate / replicas, decodes, laid.repeats)
+        return Played(requests, run, laid.span_s, laid.replicas, rate_per_s / replicas, decodes, laid.repeats)
 
     def _replayed(self, requests: Requests, laid_for: int, replicas: int, limits: Sequence[Limit]) -> Run:
         """Requests for so many of the replicas, of whose clients so many hold requests back."""
@@ -693,7 +723,7 @@ class ReplayPool(PoolModel):
         assert isinstance(it, IterationModel)
         prompts = self.traffic.own.input_tokens / self.tokens_per_unit
         tokens = min(self.engine.token_budget, float(np.max(prompts)))
-        slots = min(self.engine.slots, 1024.0)
+        slots = min(self.engine.slots, float(MAX_NUM_SEQS_LIMIT))
         context = min(slots * float(np.mean(prompts)), self.engine.kv_tokens)
         images = self.traffic.own.images
         seen = 0.0 if images is None else self.engine.image_s * float(np.max(images))

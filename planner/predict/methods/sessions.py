@@ -131,11 +131,12 @@ class SessionPool(ReplayPool):
         part = min(share / endless, 1.0)
         return self.capacity_of(replace(law, cached_share=part * law.cached_share)) / self.slow
 
-    def _play(self, rate: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]) -> Played:
+    def _play(
+        self, rate_per_s: float, replicas: int, most: int, draw: int | None, promises: Sequence[Promise]
+    ) -> Played:
         """Replay calls of sessions for as long as caches take to fill."""
         wanted = FEW_CALLS if most < WHOLE else MOST_CALLS
-        calls = session_calls(self.sessions, rate, self._calls(rate, wanted), draw or 0)
-        requests = calls.requests
+        requests, span = session_calls(self.sessions, rate_per_s, self._calls(rate_per_s, wanted), draw or 0)
         run = self._run(requests, replicas, promises)
         counted = requests.weight is None or requests.weight > 0.0
         inputs = float(requests.input_tokens[counted].sum())
@@ -146,26 +147,28 @@ class SessionPool(ReplayPool):
             float((run.found_tokens - run.host_tokens)[counted].sum()) / inputs,
             float(run.host_tokens[counted].sum()) / inputs,
             busy,
-            rate
+            rate_per_s
             / self.sessions.turns
             * (float(np.bincount(self.sessions.session, self.sessions.gaps_between_s).mean()))
-            + rate * (busy if math.isfinite(busy) else 0.0),
-            min(rate / replicas * busy * held, self.engine.kv_tokens) if math.isfinite(busy) else self.engine.kv_tokens,
+            + rate_per_s * (busy if math.isfinite(busy) else 0.0),
+            min(rate_per_s / replicas * busy * held, self.engine.kv_tokens)
+            if math.isfinite(busy)
+            else self.engine.kv_tokens,
         )
         # of one replay, whichever others were asked before it
         if run.ended_early < 0 and draw is None and wanted == FEW_CALLS:
-            self._states[rate, replicas] = state
-        return Played(requests, run, calls.span_s, replicas, rate / replicas)
+            self._states[rate_per_s, replicas] = state
+        return Played(requests, run, span, replicas, rate_per_s / replicas)
 
     def _capacity_of(self, played: Played) -> float:
         """See :class:`ReplayPool`: with what the caches found."""
         run, inputs = played.run, played.requests.input_tokens
         return self._capacity_with(float(run.found_tokens.sum() / inputs.sum()))
 
-    def _calls(self, rate: float, wanted: int) -> int:
+    def _calls(self, rate_per_s: float, wanted: int) -> int:
         """Calls of a replay: so many, and as many as come while caches fill."""
         length = float(np.mean(self.sessions.times_s[np.append(np.flatnonzero(self.sessions.first)[1:], 0) - 1]))
-        return int(min(max(wanted, LONG * length * rate), 4 * MOST_CALLS))
+        return int(min(max(wanted, LONG * length * rate_per_s), 4 * MOST_CALLS))
 
     def _run(self, requests: Requests, replicas: int, promises: Sequence[Promise]) -> Run:
         """The replay of calls."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from planner.choices import WORTH_TELLING, Choice, Choices
 from planner.plans import HOURS_PER_MONTH, HOURS_PER_YEAR
 from planner.promise import GOODPUT
-from planner.report.blocks import Block, Table, Text, rows_table
+from planner.report.blocks import LONGEST_WORD, Block, Table, Text, rows_table
 from planner.report.pages import month, pages, usd
 from planner.units import format_count, format_duration, format_gpus, format_percent, format_usd
 
@@ -21,9 +21,6 @@ _page = pages(__file__)
 
 COLUMNS = ("otherwise", "GPUs", "$/month", "$/year", "change", "fleet", "write")
 DROPPED = ("fleet", "$/year")
-
-UNFOLDED = 44
-"""Characters of a choice's name and of its flags that take precedence over these columns."""
 
 MOST_SAVINGS = 3
 """So many of them are named below the table."""
@@ -51,7 +48,7 @@ def of_choices(choices: Choices) -> list[Block]:
             for c in priced:
                 cost = c.cost_usd_per_hour or 0.0
                 rows.append(_cells(c.name, c.gpus, cost, change(cost / base - 1.0), c.fleet, c.flags))
-        found.append(Table(columns, rows, {columns[0], "fleet", "write"}, drop=DROPPED, words=UNFOLDED))
+        found.append(Table(columns, rows, {columns[0], "fleet", "write"}, drop=DROPPED, words=LONGEST_WORD))
     lines = [*_savings(choices), *_curve(choices), *_without(choices), *interrupted(choices)]
     return [*found, Text(lines, near=True)]
 

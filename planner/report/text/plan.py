@@ -24,8 +24,8 @@ from planner.workload.resolve import shipped_names
 
 _page = pages(__file__)
 
-MOST_CHEAPER, MOST_OTHERWISE, MOST_CHECKS = 5, 4, 4
-"""Rows of each part."""
+MOST_CHEAPER, MOST_OTHER = 5, 4
+"""Rows of what is cheaper, and of each other part."""
 
 CLIFF_LOOSER, CLIFF_SAVES = 1.5, 0.2
 """A promise whose limit is a cliff: this many times as long, it saves this share."""
@@ -218,7 +218,7 @@ def otherwise(plan: Plan) -> list[str]:
     looser = [c for c in limits if (c.limit_s or 0.0) > promise.limit_s]
     cliff = [c for c in looser if _is_cliff(c, promise.limit_s, base)][:1]
     others = [c for c in plan.choices.rows if c.kind in ("traffic", "redundancy")]
-    shown = [*tighter, *(cliff or looser[:1]), *others][:MOST_OTHERWISE]
+    shown = [*tighter, *(cliff or looser[:1]), *others][:MOST_OTHER]
     return shapes + [told for c in shown if (told := _other(c, base, c in cliff))]
 
 
@@ -271,7 +271,7 @@ def before_signing(plan: Plan) -> list[str]:
     others += [str(Remark("speculation_slows", r.values)) for r in _remarks(plan, "notes") if _slows(r)]
     shortened = [line if len(line) <= 160 else line[:157].rsplit(" ", 1)[0] + " ..." for line in others[:2]]
     # groups of one GPU type are measured together
-    return list(dict.fromkeys([*shortened, *found]))[:MOST_CHECKS]
+    return list(dict.fromkeys([*shortened, *found]))[:MOST_OTHER]
 
 
 def _slows(remark: Remark) -> bool:

@@ -19,8 +19,8 @@ from planner.size.alone import speculation_remark
 from planner.size.explain import check_limit, infeasible, name_shortfalls, of_fleet_wide, unkept
 from planner.size.fleet import Fleet, Shape, Solved, serving
 from planner.size.grid import TAIL_LEVELS, engine_choices, least_by_hardware
-from planner.size.margin import Margin
 from planner.size.pool import (
+    Margin,
     Pool,
     Shortfall,
     evaluate_pool,
@@ -30,9 +30,8 @@ from planner.size.pool import (
     smallest_pool,
     without_luck,
 )
-from planner.size.problem import KEPT_BACK, UNITS, FleetProblem, held_to
+from planner.size.problem import LATE, UNITS, FleetProblem, Found, kept_by, may_cost_less, solve, tried
 from planner.size.search import Edge, cheapest_within
-from planner.size.splits import LATE, Found, may_cost_less, solve, tried
 from planner.units import format_percent
 from planner.workload.pools import State
 
@@ -104,11 +103,8 @@ class Colocated(Fleet):
 
     def _asked_of(self, pool: Pool, units: float = 1.0) -> Promises:
         """What one pool keeps that has a part of the late requests of the fleet's promises, `units` [1]."""
-        # a search of many pools finds those that a draw of the traffic spares
-        part = KEPT_BACK if len(self.pools) > 1 and self.method.replays else 1.0
-        own = [held_to(p, part) for p in self.promises.of_pools]
-        own += [held_to(p, part * units / pool.law.share) for p in self.promises.of_fleet]
-        return self.promises.only(tuple(p for p in own if p is not None))
+        several = len(self.pools) > 1 and self.method.replays
+        return self.promises.only(kept_by(self.promises, several, units, pool.law.share))
 
     def stands(self, rate_per_s: float, margins: Sequence[Margin]) -> bool:
         """See :meth:`planner.size.fleet.Fleet.stands`."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from planner.catalog.kv import kv_bytes_per_token
 from planner.errors import InfeasibleError, InputError
-from planner.plans import EngineSettings, SavedPool, SearchReport
+from planner.plans import SavedPool, SearchReport
 from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
 from planner.predict.methods.disaggregated import DecodePool
 from planner.predict.methods.replayed import ReplayPool
@@ -20,14 +22,14 @@ from planner.predict.methods.sessions import SessionPool
 from planner.predict.records import Replicas
 from planner.predict.replica import (
     MAX_NUM_SEQS_LIMIT,
-    MODEL_LEN_STEP,
     UNLIMITED_BUDGET,
     USUAL_TOKEN_BUDGET,
     EngineOption,
-    ReplicaSetup,
     Slots,
     group_why,
+    in_blocks,
     memory_safe_slots,
+    replica_with,
     reserved_slots,
 )
 from planner.promise import Promise
@@ -37,8 +39,8 @@ from planner.shared.remarks import Remark
 from planner.size.explain import beyond, unkept
 from planner.size.fleet import Fleet, Shape, Solved, serving
 from planner.size.grid import engine_choices
-from planner.size.margin import Margin
 from planner.size.pool import (
+    Margin,
     Pool,
     Shortfall,
     Size,
@@ -494,23 +496,13 @@ class Disaggregated(Fleet):
             prefills, decodes = 2 * prefills, 2 * decodes
         best = (cost(prefills, decodes), prefills, decodes)
         for n in range(least_p, least_p + MAX_STEPS):
-            if cost(n, least_d) >= best[0]:
-                break
             # the most decode replicas that still make it cheaper, then the fewest that keep the promise
-            most, step = least_d, 1
-            while cost(n, most + step) < best[0]:
-                most, step = most + step, 2 * step
-            while step > 1:
-                step //= 2
-                if cost(n, most + step) < best[0]:
-                    most += step
-            if not keeps(n, most):
-                continue
-            low = least_d
-            while low < most:
-                middle = (low + most) // 2
-                low, most = (low, middle) if keeps(n, middle) else (middle + 1, most)
-            best = (cost(n, most), n, most)
+            most = price_d.most_below(best[0] - price_p.cost_of_need(n))
+            if most < least_d:
+                break
+            if keeps(n, most):
+                fewest = least_d + bisect_left(range(least_d, most), True, key=partial(keeps, n))
+                best = (cost(n, fewest), n, fewest)
         return best[1], best[2]
 
     def keeps(self, rate_per_s: float) -> bool:
@@ -539,36 +531,16 @@ class Disaggregated(Fleet):
         """Either pool, of no size yet, with the slots, memory and settings of its replicas."""
         first = name == PREFILL
         slots = Slots(1, "one whole prompt at a time") if first else self.slots
-        longest = int(MODEL_LEN_STEP * math.ceil(option.max_model_len / MODEL_LEN_STEP))
-        settings = EngineSettings(
-            max_model_len=min(longest, option.model.max_context),
-            max_num_seqs=slots.count * option.parallel.pp,
-            max_num_batched_tokens=longest if first else max(option.token_budget, slots.count),
-            tensor_parallel_size=option.tp,
-            pipeline_parallel_size=option.parallel.pp,
-            data_parallel_size=option.parallel.dp,
-            expert_parallel_size=option.parallel.ep,
-            gpu_memory_utilization=option.memory_utilization,
-            kv_cache_dtype=option.model.kv_dtype,
-            batching=name,
-            max_loras=option.lora,
-            max_lora_rank=option.lora_rank,
-            reasons={
-                "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
-                "max_num_seqs": slots.why,
-                "max_num_batched_tokens": "a whole prompt per iteration" if first else "a token of every sequence",
-                "tensor_parallel_size": group_why(self.question.inputs, option.parallel, "weights and a request"),
-                "gpu_memory_utilization": "as given",
-            },
-        )
-        setup = ReplicaSetup(
-            slots.count,
-            float(option.kv_tokens(slots.count)),
-            slots.overflow_probability,
-            slots.preemptions_per_1000,
-            settings,
-            slots.warnings,
-        )
+        longest = in_blocks(option.max_model_len)
+        reasons = {
+            "max_model_len": f"requests of up to {option.max_model_len:,} tokens, in whole KV blocks",
+            "max_num_seqs": slots.why,
+            "max_num_batched_tokens": "a whole prompt per iteration" if first else "a token of every sequence",
+            "tensor_parallel_size": group_why(self.question.inputs, option.parallel, "weights and a request"),
+            "gpu_memory_utilization": "as given",
+        }
+        budget = longest if first else max(option.token_budget, slots.count)
+        setup = replica_with(option, slots, longest, budget, name, reasons)
         return Pool(law, option, setup, _in_replicas(single, option), self.rate * law.share, name=name)
 
     def work_tokens(self, k: int) -> tuple[float, float]:

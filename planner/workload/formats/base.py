@@ -199,7 +199,7 @@ def parse_count(value: Any, what: str = "") -> int:
     raise ValueError(f"{what}{_shown(value)} is not a count")
 
 
-_LATEST = 1e11  # the year 5138 [s]
+_LATEST = 1e11  # the year 5138 [s]; larger numbers are no seconds
 DATES_S = 5e8
 """From here on a number of seconds is a date, not a time since the start of a trace [s]."""
 _SECONDS = re.compile(r":(\d{1,2}(?:\.\d*)?)\s*(?:Z|z|UTC|([+-])(\d\d):?(\d\d)?)?", re.ASCII)
@@ -272,7 +272,7 @@ class Clock:
     def _set_scale(self, number: float) -> None:
         size = abs(number)
         guess = next(
-            (u for limit, u in ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (DATES_S, "s")) if size >= limit), None
+            (u for limit, u in ((1e17, "ns"), (1e14, "us"), (_LATEST, "ms"), (DATES_S, "s")) if size >= limit), None
         )
         unit = self.unit or guess or "s"
         if unit not in TIME_UNITS:

@@ -191,7 +191,7 @@ def read_parquet(source: Source, options: ReadOptions, layout: Layout) -> TraceB
 def _batches(source: Source, file: Any, names: list[str]) -> Iterator[tuple[int, Sequence[Any]]]:
     """Rows with their numbers, a batch of columns at a time."""
     row = 0
-    for batch in file.iter_batches(batch_size=65_536, columns=names):
+    for batch in file.iter_batches(columns=names):
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             row += 1
             yield row, values

@@ -100,7 +100,8 @@ def serving(folder: Path, priority: str) -> Iterator[str]:
     """The server on the last core, this process and what it starts on the first."""
     before = (*PRIORITIES[priority], "taskset", "-c", str(CORES[-1]))
     how = Launch(
-        engine("vllm"), str(folder / "tiny"), "tiny", {"max_model_len": 2048, "slots": SLOTS, "token_budget": BUDGET},
+        engine("vllm"), str(folder / "tiny"), "tiny",
+        {"max_model_len": 2048, "max_num_seqs": SLOTS, "max_num_batched_tokens": BUDGET},
         (*before, str(folder / "venv" / "bin" / "vllm")), ("--dtype", "bfloat16", "--no-enable-prefix-caching"),
     )  # fmt: skip
     os.environ |= QUIET
