@@ -32,7 +32,7 @@ COMMENTS = {
 }
 """Ending of a file that holds code but is not Python -> its comments, and in a group what looks like one and stays."""
 
-DATA = (".yaml", ".yml")
+PYTHON, DATA = (".py", ".pyi"), (".yaml", ".yml")
 
 
 def code_lines(source: str) -> int:
@@ -50,7 +50,7 @@ def code_lines(source: str) -> int:
 def lines_of(path: str, source: str) -> int:
     """Lines of a file that are neither blank nor comment."""
     ending = PurePosixPath(path).suffix
-    if ending == ".py":
+    if ending in PYTHON:
         return code_lines(source)
     if ending in DATA:
         return sum(bool(line.strip()) and line.strip()[0] != "#" for line in source.splitlines())
@@ -162,7 +162,7 @@ def main(words: list[str]) -> None:
     names: list[str | None] = [word for word in words if word != "--write"]
     text = "\n\n".join(
         table(head, {name or "today": counted(name, endings) for name in names or [None]})
-        for head, endings in (("room", {".py", *COMMENTS}), ("data in YAML", DATA))
+        for head, endings in (("room", {*PYTHON, *COMMENTS}), ("data in YAML", DATA))
     )
     text += "".join(
         f"\n\n{table(f'numbers, {name}' if name else 'numbers', numbers(name))}" for name in names or [None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Unpack
 
@@ -162,12 +161,6 @@ class Evaluation(InNotebooks):
     def holds(self) -> bool:
         """Whether every promise holds at every rate."""
         return all(not v.broken for row in self.verdicts for v in row)
-
-    def beside(self, other: Evaluation) -> Evaluation:
-        """Both at all their rates, ascending."""
-        columns = [zip(e.rates_per_s, e.verdicts, e.chances, strict=True) for e in (self, other)]
-        rates, verdicts, chances = zip(*sorted(chain(*columns), key=lambda row: row[0]), strict=True)
-        return replace(self, rates_per_s=rates, verdicts=verdicts, chances=chances)
 
     def to_rows(self) -> list[dict[str, object]]:
         """One row per rate and pool."""

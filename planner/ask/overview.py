@@ -140,8 +140,7 @@ def overview(
     # the same engines, and boundaries where these are not the question
     alike, own = replace(inputs, tp=None), engines_of(question_of(found).pools)
     tasks: list[Callable[[], Any]] = [
-        partial(evaluation_of, standing, rates[::2]),
-        partial(evaluation_of, standing, rates[1::2]),
+        partial(evaluation_of, standing, rates),
         partial(cost, found),
         partial(_day_of, found, rate_of_hours(inputs, traffic)),
         *(partial(cost_with, {**own, **changes}, alike, traffic) for changes in otherwise if changes is not None),
@@ -151,12 +150,12 @@ def overview(
         found = replace(found, choices=table)
     else:
         known = answers(tasks, progress)
-    even, odd, paid, day, *others = known
+    other_rates, paid, day, *others = known
     costs = iter(others)
     priced = [None if changes is None else next(costs) for changes in otherwise]
     return Overview(
         found,
-        even.beside(odd),
+        other_rates,
         sensitivities(found, doubts, priced[: 2 * len(doubts)]),
         day,
         paid,
