@@ -57,8 +57,8 @@ def test_a_slower_engine_is_the_same_pool_with_its_times_pressed_together(azure:
     engine = replace(pool.model.engine, count=5, wake_s=0.0)
     faster = replay(replace(requests, arrival_s=requests.arrival_s / slow), engine)
     longer = replay(requests, replace(model.engine, count=5, wake_s=0.0))
-    np.testing.assert_allclose(longer.latencies["ttft_s"], slow * faster.latencies["ttft_s"], rtol=0.0, atol=1e-6)
-    np.testing.assert_allclose(longer.latencies["e2e_s"], slow * faster.latencies["e2e_s"], rtol=0.0, atol=1e-6)
+    np.testing.assert_allclose(longer.ttft_s, slow * faster.ttft_s, rtol=0.0, atol=1e-6)
+    np.testing.assert_allclose(longer.e2e_s, slow * faster.e2e_s, rtol=0.0, atol=1e-6)
     assert model.capacity_per_s == pytest.approx(pool.model.capacity_per_s / slow)
 
 
