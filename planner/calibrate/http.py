@@ -11,13 +11,13 @@ import http.client
 import io
 import json
 import math
-import queue
 import re
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -374,22 +374,31 @@ class Connection:
 
     def _socket(self) -> _Timed:
         """A connected socket; it is made aside, since a resolver of names keeps no time limit."""
-        made: queue.SimpleQueue[socket.socket | OSError] = queue.SimpleQueue()
+        made: Future[socket.socket] = Future()
         patience = self._patience()
 
         def connect() -> None:
+            found: socket.socket | OSError
             try:
-                made.put(socket.create_connection((self.endpoint.host, self.endpoint.port), patience))
+                found = socket.create_connection((self.endpoint.host, self.endpoint.port), patience)
             except OSError as error:
-                made.put(error)
+                found = error
+            wanted = made.set_running_or_notify_cancel()
+            if isinstance(found, OSError):
+                if wanted:
+                    made.set_exception(found)
+            elif wanted:
+                made.set_result(found)
+            else:
+                found.close()
 
         threading.Thread(target=connect, daemon=True).start()
         try:
-            found = made.get(timeout=patience)
-        except queue.Empty:
-            raise TimeoutError("the name was not resolved") from None
-        if isinstance(found, OSError):
-            raise found
+            found = made.result(patience)
+        except TimeoutError:
+            if made.cancel():
+                raise TimeoutError("the name was not resolved") from None
+            found = made.result()  # made, or failed, at the last moment
         sock = _Timed(fileno=found.detach())
         sock.settimeout(patience)  # asking anew what is left could raise, with the socket open
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 import socket
 import sys
@@ -257,3 +258,19 @@ def test_deep_strings_are_not_deep_json() -> None:
     assert parse_json("[" * 64 + "]" * 64)
     with pytest.raises(HttpError, match="nested"):
         parse_json("[" * 65 + "]" * 65)
+
+
+def test_a_connection_that_is_made_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hardly any time, whoever asked has gone when the connection is there."""
+    lost: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as silent:
+        endpoint = Endpoint.parse(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        for k in range(400):
+            with contextlib.closing(Connection(endpoint, 1.0)) as connection, contextlib.suppress(HttpError):
+                connection.get("/", 1e-6 * (1 + k))
+        for thread in threading.enumerate():
+            if thread.name.endswith("(connect)"):
+                thread.join(SOON_S)
+        gc.collect()
+    assert lost == []
