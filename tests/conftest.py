@@ -124,9 +124,9 @@ FEW: dict[str, int] = {
     "predict.traffic.POOLED": 30_000,
     "predict.traffic.DRAWN": 12_000,
     "predict.traffic.DRAWN_EACH": 600,
-    "predict.methods.sessions.FEW_CALLS": 2_500,
-    "predict.methods.sessions.MOST_CALLS": 5_000,
-    "predict.methods.replayed.SAMPLE": 30_000,
+    "predict.sessions.FEW_CALLS": 2_500,
+    "predict.sessions.MOST_CALLS": 5_000,
+    "predict.replayed.SAMPLE": 30_000,
     "predict.methods.mixed.SAMPLE": 15_000,
 }
 AS_MANY: dict[str, int] = {}

@@ -88,6 +88,16 @@ assert np.allclose(runs[0].ttft_s, runs[1].ttft_s) and np.isfinite(runs[0].ttft_
 """
 """A routing of parts there are goes by them in the kernel and in the reference."""
 
+BEFORE = "    goodput\n        Share"
+PROMISED = """
+import planner as fo
+asked = {'isl': 500, 'osl': 50, 'rate': 2, 'choices': False}
+half, whole = fo.plan(half='p95=1s', **asked), fo.plan(e2e='p95=2s', **asked)
+ends = [plan.pools[0].quantile(name, 0.95) for plan, name in ((half, 'half_s'), (whole, 'e2e_s'))]
+assert [p.label for p in half.slo.promises] == ['P95 HALF'] and ends[0] == ends[1] / 2 and half.gpus == whole.gpus
+"""
+"""Half of the whole answer's time can be promised, and is planned for."""
+
 KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
     "price list": (
         (appended("planner/catalog/prices/dummy.csv", PRICES),), 1,
@@ -114,10 +124,21 @@ KINDS: dict[str, tuple[tuple[Callable[[Path], list[str]], ...], int, str]] = {
     "latency method": (
         (
             copied("planner/predict/methods/mgc.py", "planner/predict/methods/dummy.py"),
-            replaced("planner/question/options.py", '"occupancy", "mgc")', '"occupancy", "mgc", "dummy")'),
-        ), 2,
+        ), 1,
         "from planner.question.options import OPTIONS; from planner.predict.methods import find_method; "
         "assert 'dummy' in OPTIONS['method'].choices and find_method('dummy')",
+    ),
+    "shape": (
+        (copied("planner/size/shapes/colocated.py", "planner/size/shapes/dummy.py"),), 1,
+        "from planner.question.options import OPTIONS; from planner.size.shapes import find_shape; "
+        "assert 'dummy' in OPTIONS['shape'].choices and find_shape('dummy')",
+    ),
+    "promise metric": (
+        (
+            replaced("planner/promise.py", '    "e2e_s": Metric(', '    "half_s": Metric(60.0),\n    "e2e_s": Metric('),
+            replaced("planner/question/options.py", BEFORE, "    half\n        Half.\n" + BEFORE),
+            replaced("planner/predict/replayed.py", '"e2e_s": e2e}', '"half_s": 0.5 * e2e, "e2e_s": e2e}'),
+        ), 3, PROMISED,
     ),
     "option of a plan": (
         (

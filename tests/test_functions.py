@@ -36,7 +36,7 @@ LONG = {
 
 WIDE = {
     "fluid/rad.py: inv_mu_lin": QUANTITIES,
-    "predict/methods/disaggregated.py: DecodePool.__init__": FIELDS,
+    "predict/disaggregated.py: DecodePool.__init__": FIELDS,
     "papers/compare.py: compared": FORWARDED,
     "papers/policies/eb_plus.py: EbPlus.__init__": FIELDS,
     "papers/pool.py: simulate": SETTINGS,

@@ -24,7 +24,7 @@ from planner.choices import Choice, Choices
 from planner.machine.iteration import IterationModel
 from planner.papers.printed import Finding
 from planner.plans import Alternative, EngineSettings, LatencyValue, Plan, PoolPlan, SearchReport
-from planner.predict.methods.base import Prediction
+from planner.predict.contract import Prediction
 from planner.promise import Promise
 from planner.size.fleet import Verdict
 from planner.workload.arrivals import Arrivals

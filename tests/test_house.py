@@ -46,6 +46,7 @@ NAMES = {
 OTHER_MEANINGS = {
     "predict/batch.py": "a kind of engine of a replay is called mixed",
     "predict/checks.py": "a kind of engine of a replay is called mixed",
+    "predict/replayed.py": "a kind of engine of a replay is called mixed",
     "papers/presets.py": "a kind of engine of a replay is called mixed",
     "papers/policies/eb_plus.py": "a mode of the EB+ policy is called mixed",
     "calibrate/fit.py": "a kind of measured batch is called mixed",

@@ -28,8 +28,8 @@ import numpy as np
 import planner as fo
 from planner.errors import InfeasibleError
 from planner.predict import kernel, reference
-from planner.predict.methods.replayed import ReplayPool, weighted_quantiles
 from planner.predict.records import Requests, keys_of
+from planner.predict.replayed import ReplayPool, weighted_quantiles
 from planner.predict.traffic import WHOLE
 from planner.question.compiled import compile_question
 from planner.question.files import question_of

@@ -24,8 +24,8 @@ import planner as fo
 from planner.ask.replica import scheduler_replica
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.predict.closed import ClosedReplica
-from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Replicas, Requests
+from planner.predict.replayed import ReplayPool
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs

@@ -23,7 +23,7 @@ from planner.errors import InputError
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
 from planner.plans import Plan
-from planner.predict.methods.base import Prediction
+from planner.predict.contract import Prediction
 from planner.predict.records import Floats
 from planner.promise import Promise
 from planner.question.compiled import JOINT_LEVELS

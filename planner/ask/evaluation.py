@@ -12,8 +12,8 @@ from planner.ask.asked import refuse_bought, standing_of
 from planner.ask.options import OwnOptions
 from planner.errors import InputError
 from planner.plans import Plan
-from planner.predict.methods.base import PoolModel, Prediction
-from planner.predict.methods.replayed import ReplayPool
+from planner.predict.contract import PoolModel, Prediction
+from planner.predict.replayed import ReplayPool
 from planner.promise import GOODPUT, Promise
 from planner.question.compiled import compile_question, population_of, rate_of
 from planner.shared.arguments import told_types

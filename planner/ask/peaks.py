@@ -16,7 +16,7 @@ from planner.ask.evaluation import latencies, refuse_linked, replayed
 from planner.ask.hourly import Elasticity
 from planner.ask.schedule import Schedule, ScheduledPool, scheduled_pool
 from planner.catalog.price_files import ApiPrice
-from planner.predict.methods.base import Prediction
+from planner.predict.contract import Prediction
 from planner.predict.records import Floats
 from planner.question.compiled import JOINT_LEVELS
 from planner.shared.record import Record

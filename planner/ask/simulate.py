@@ -29,8 +29,8 @@ from planner.plans import Plan
 from planner.predict.calls import session_calls
 from planner.predict.methods import find_method
 from planner.predict.methods.occupancy import iteration_times
-from planner.predict.methods.replayed import RUNNING
-from planner.predict.methods.sessions import SessionPool
+from planner.predict.replayed import RUNNING
+from planner.predict.sessions import SessionPool
 from planner.predict.traffic import PoolTraffic
 from planner.promise import GOODPUT
 from planner.question.options import GROWTH

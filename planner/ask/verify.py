@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from planner.papers.measure import Sample, SimulationResult
 from planner.papers.statistics import BATCHES, Estimate, enough_for, mean_of_batches
-from planner.predict.methods.replayed import weighted_quantiles
+from planner.predict.replayed import weighted_quantiles
 from planner.promise import GOODPUT, MEAN, Promise
 
 HOLDS, FAILS, CANNOT_TELL = "holds", "fails", "cannot tell"

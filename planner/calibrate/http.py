@@ -378,6 +378,7 @@ class Connection:
         patience = self._patience()
 
         def connect() -> None:
+            """Make the connection, and close it where nobody waits any more."""
             found: socket.socket | OSError
             try:
                 found = socket.create_connection((self.endpoint.host, self.endpoint.port), patience)

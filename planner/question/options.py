@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from planner.errors import MOST_TOLD, InputError, did_you_mean, refuse
@@ -22,7 +23,10 @@ from planner.question import values as of
 from planner.question.values import Check, Kind, each, parse_goodput, parse_promise, rule
 from planner.routing import DEFAULT_ROUTING, ROUTINGS
 from planner.shared.arguments import told_sections
+from planner.shared.paths import modules_in
 from planner.units import DAY_S, RATE_RULE, is_rate, parse_fraction
+
+_HOUSE = Path(__file__).parents[1]
 
 GROWTH = ("users", "use")
 """More users, each like those there are, or the same users asking more often."""
@@ -39,6 +43,12 @@ AT_RANDOM: Mapping[str, Mapping[str, tuple[str | None, ...]]] = {
     }
 }
 """Methods for one replica alone, whose requests come to it at random, and what their options may be."""
+
+METHODS = tuple(sorted(modules_in(_HOUSE / "predict" / "methods"), key=lambda name: (name != "mixed", name)))
+"""Latency methods, a file each, that of today's engines first."""
+
+SHAPES = modules_in(_HOUSE / "size" / "shapes")
+"""How requests may pass through pools, a file each."""
 
 DEFAULT_GAMMAS = tuple(round(1.0 + 0.1 * k, 1) for k in range(11))
 """Compression bands searched: FleetOpt Algorithm 1, gamma in {1.0, 1.1, ..., 2.0}."""
@@ -450,7 +460,7 @@ class PlanInputs:
     lora: int = _option(0, of.COUNT, check=_NOT_NEGATIVE)
     lora_rank: int = _option(16, of.COUNT, check=_rank)
     profile: str | None = _option(None, of.TEXT)
-    method: str = _option("mixed", of.TEXT, choices=("mixed", "closed", "occupancy", "mgc"))
+    method: str = _option("mixed", of.TEXT, choices=METHODS)
     kv: str = _option("paged", of.TEXT, choices=("paged", "reserved", "both"))
     routing: str = _option("auto", of.TEXT, choices=("auto", *ROUTABLE))
     utilization_cap: float = _option(0.85, of.FRACTION, check=_PROPER)
@@ -508,9 +518,7 @@ class PlanInputs:
     spot_price: Mapping[str, float] = _option({}, of.GPU_PRICES, check=_PRICED, bought=True)
     spot_share: float = _option(0.0, of.FRACTION, check=_SHARE, bought=True)
     max_evaluations: int = _option(3000, of.COUNT, check=_NOT_NEGATIVE, bought=True, flags=())
-    shape: str = _option(
-        "colocated", of.TEXT, choices=("colocated", "disaggregated", "both"), check=_encoders, bought=True
-    )
+    shape: str = _option("colocated", of.TEXT, choices=(*SHAPES, "both"), check=_encoders, bought=True)
     kv_transfer_gbps: float = _option(100.0, of.NUMBER, check=_POSITIVE, flags=())
     kv_transfer_base: float = _option(0.002, of.DURATION, check=_NOT_NEGATIVE, flags=())
     kv_transfer_layerwise: bool = _option(False, of.SWITCH, flags=())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import refuse_unknown
+from planner.shared.paths import modules_in
 
 __all__ = ["PICTURES", "export_names", "formats", "formatter"]
 
@@ -19,8 +20,7 @@ PICTURES = (".svg", ".png", ".pdf")
 @cache
 def export_names(of: str) -> tuple[str, ...]:
     """Formats to deploy one kind of result (``plan``, ``schedule``; empty = none): the files of its folder."""
-    folder = Path(__file__).with_name("exports") / of
-    return tuple(sorted(path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")))
+    return modules_in(Path(__file__).with_name("exports") / of)
 
 
 def formats(of: str = "") -> tuple[str, ...]:

@@ -25,6 +25,11 @@ def at_home(path: str | Path) -> Path:
         return Path(path)
 
 
+def modules_in(folder: Path) -> tuple[str, ...]:
+    """Names of what has a file each in a folder, as they are written: dashes for underscores."""
+    return tuple(sorted(path.stem.replace("_", "-") for path in folder.glob("[!_]*.py")))
+
+
 FED = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 """Where pipes lie that somebody has opened already: what a shell makes of ``<(zcat x.csv.gz)``."""
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.predict.methods.base import PoolModel
-from planner.predict.methods.replayed import Answered, ReplayPool, weighted_quantiles
-from planner.predict.methods.sessions import SessionPool
+from planner.predict.contract import PoolModel
+from planner.predict.replayed import Answered, ReplayPool, weighted_quantiles
+from planner.predict.sessions import SessionPool
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.routing import find_routing

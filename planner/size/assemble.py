@@ -116,7 +116,7 @@ def _written(found: Solved) -> Plan:
 def _solved(question: CompiledQuestion) -> Solved:
     """What is found of the shape asked for, or of the one of all that costs least."""
     question = _of_users(with_types(question))
-    names = list(shape_names())
+    names = shape_names()
     if question.shape in names:
         bare = _without_host_memory(question)
         return _of_shape(question) if bare is None else _cheaper_of(question, bare)

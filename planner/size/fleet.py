@@ -11,7 +11,7 @@ from typing import Self
 
 from planner.errors import InputError
 from planner.plans import SavedPool, SearchReport
-from planner.predict.methods.base import Prediction
+from planner.predict.contract import Prediction
 from planner.promise import GOODPUT, PROMISE_METRICS, Promise
 from planner.question.compiled import REPORTED_LEVELS, CompiledQuestion, Promises
 from planner.question.options import GROWTH

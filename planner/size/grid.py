@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from planner.machine.hardware import GpuSpec, ModelSpec, shard
+from planner.predict.contract import Method
 from planner.predict.methods import find_method
-from planner.predict.methods.base import Method
 from planner.predict.replica import EngineOption, engine_options
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion

@@ -17,8 +17,8 @@ from planner.machine.engines import DEFAULT_ENGINE, Engine
 from planner.machine.engines import engine as find_engine
 from planner.plans import PoolPlan
 from planner.predict.methods import find_method
-from planner.predict.methods.replayed import ReplayPool, weighted_quantiles
 from planner.predict.records import Outage, Requests, Run
+from planner.predict.replayed import ReplayPool, weighted_quantiles
 from planner.predict.run import kernel_in_use, replay
 from planner.predict.traffic import WHOLE
 from planner.promise import MEAN, Promise

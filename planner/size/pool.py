@@ -13,12 +13,12 @@ from planner.catalog.profiles import Profile
 from planner.errors import InputError
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.engines import engine as find_engine
+from planner.predict.contract import PoolModel, Prediction, Scaled, unstable
 from planner.predict.methods import find_method
-from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
-from planner.predict.methods.replayed import FAR_BELOW, ReplayPool
-from planner.predict.methods.sessions import SessionPool
 from planner.predict.records import PrefixCache
+from planner.predict.replayed import FAR_BELOW, ReplayPool
 from planner.predict.replica import EngineOption, ReplicaSetup, set_up
+from planner.predict.sessions import SessionPool
 from planner.predict.traffic import FleetTraffic, PoolTraffic
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises, Traffic

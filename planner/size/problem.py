@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from planner.catalog.load import full_w
 from planner.errors import InputError
 from planner.predict import traffic
-from planner.predict.methods.base import PoolModel
-from planner.predict.methods.replayed import ROOTS
+from planner.predict.contract import PoolModel
+from planner.predict.replayed import ROOTS
 from planner.predict.replica import EngineOption
 from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion, Promises

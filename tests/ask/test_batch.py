@@ -102,7 +102,7 @@ def test_requests_and_jobs_together_are_what_the_fluid_limit_allows(trace: Path,
 @pytest.mark.parametrize("jobs_per_s", [2.0, 40.0])
 def test_the_reference_in_python_answers_the_same(jobs_per_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = fo.plan(slo=2.0, rate=10.0, isl=1500, osl=60, confidence=0.5, tp=1, token_budget=2048, pools=1)
-    monkeypatch.setattr("planner.predict.methods.replayed.SAMPLE", 250)
+    monkeypatch.setattr("planner.predict.replayed.SAMPLE", 250)
     question = question_of(plan)
     jobs = Lengths(np.array([500.0, 3000.0]), np.array([40.0, 150.0]), np.array([1.0, 2.0]), np.zeros(1))
 

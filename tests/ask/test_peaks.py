@@ -15,8 +15,8 @@ import planner as fo
 from planner.ask.asked import MORE
 from planner.ask.peaks import ON_DEMAND, Peak
 from planner.errors import InputError
-from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Requests, keys_of
+from planner.predict.replayed import ReplayPool
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of

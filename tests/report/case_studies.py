@@ -27,7 +27,7 @@ from planner.papers.compare import Comparison
 from planner.papers.printed import DIFFERS, SAME, Finding, Reproduction
 from planner.papers.statistics import Estimate
 from planner.plans import Alternative, LatencyValue, Narrowing, Sized, Sureness
-from planner.predict.methods.base import Prediction
+from planner.predict.contract import Prediction
 from planner.promise import Promise, Slo
 from planner.question.options import PlanInputs
 from planner.report.listings import drift_listing, workload_list

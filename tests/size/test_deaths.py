@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import planner as fo
-from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Outage
+from planner.predict.replayed import ReplayPool
 from planner.predict.run import replay
 from planner.question.compiled import compile_question
 from planner.question.files import question_of

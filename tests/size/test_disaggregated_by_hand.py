@@ -14,7 +14,7 @@ import pytest
 
 import planner as fo
 from planner.plans import SearchReport
-from planner.predict.methods.base import Prediction
+from planner.predict.contract import Prediction
 from planner.predict.price import PriceRule
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.files import saved_pools

@@ -11,8 +11,8 @@ import pytest
 import planner as fo
 from planner.errors import InputError
 from planner.papers.measure import Sample
-from planner.predict.methods.base import Prediction, unstable
-from planner.predict.methods.joint import Joint, Together, apart, frechet
+from planner.predict.contract import Prediction, unstable
+from planner.predict.joint import Joint, Together, apart, frechet
 from planner.promise import PROMISE_METRICS, Promise
 from planner.question.values import parse_goodput
 

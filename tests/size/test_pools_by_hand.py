@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.predict.methods.base import PoolModel, Prediction
+from planner.predict.contract import PoolModel, Prediction
 from planner.promise import Promise
 from planner.question.compiled import Promises
 from planner.shared.remarks import Remark

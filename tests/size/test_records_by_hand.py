@@ -14,8 +14,8 @@ import pytest
 import planner as fo
 from planner.errors import InfeasibleError
 from planner.plans import LatencyValue, SearchReport, Sized
-from planner.predict.methods.base import Prediction
-from planner.predict.methods.sessions import CacheState
+from planner.predict.contract import Prediction
+from planner.predict.sessions import CacheState
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion
 from planner.size import alone, assemble

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.predict.methods.base import PoolModel, Prediction
-from planner.predict.methods.replayed import ReplayPool
+from planner.predict.contract import PoolModel, Prediction
+from planner.predict.replayed import ReplayPool
 from planner.predict.traffic import WHOLE
 from planner.promise import PROMISE_METRICS, Promise
 from planner.question.compiled import Promises, compile_question

@@ -14,9 +14,9 @@ import pytest
 import planner as fo
 from planner.catalog import gpu
 from planner.errors import InfeasibleError, InputError
-from planner.predict.methods.base import PoolModel, Prediction, Scaled
-from planner.predict.methods.replayed import ReplayPool
+from planner.predict.contract import PoolModel, Prediction, Scaled
 from planner.predict.records import Outage
+from planner.predict.replayed import ReplayPool
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE
 from planner.promise import Promise

@@ -12,7 +12,7 @@ import planner as fo
 from planner.catalog import gpu, model
 from planner.catalog.profiles import estimated_profile
 from planner.errors import InfeasibleError, InputError
-from planner.predict.methods.replayed import ReplayPool
+from planner.predict.replayed import ReplayPool
 from planner.predict.run import replay
 from planner.promise import Promise
 from planner.question.compiled import compile_question

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from planner.errors import InfeasibleError
-from planner.predict.methods.replayed import Answered
 from planner.predict.records import Requests
+from planner.predict.replayed import Answered
 from planner.promise import MEAN, Promise
 from planner.question.compiled import CompiledQuestion, compile_question
 from planner.question.options import PlanInputs

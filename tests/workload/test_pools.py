@@ -13,8 +13,8 @@ from planner.errors import InputError
 from planner.machine.iteration import IterationModel
 from planner.predict.bounds import max_throughput
 from planner.predict.methods.occupancy import OccupancyPool
-from planner.predict.methods.replayed import ReplayPool
 from planner.predict.records import Replicas
+from planner.predict.replayed import ReplayPool
 from planner.predict.traffic import FleetTraffic
 from planner.question.compiled import Traffic
 from planner.routing import find_routing

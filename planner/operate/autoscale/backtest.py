@@ -24,8 +24,8 @@ from planner.operate.autoscale.windows import (
     kept_windows,
 )
 from planner.operate.monitor.policy import Policy, Scaler
-from planner.predict.methods.base import MEAN_LEVELS
-from planner.predict.methods.replayed import KEPT
+from planner.predict.contract import MEAN_LEVELS
+from planner.predict.replayed import KEPT
 from planner.promise import MEAN, Promise
 from planner.shared.record import Record
 from planner.size.alone import sessions_of

@@ -18,8 +18,8 @@ from planner.ask.simulate import pair_engines, pool_engines
 from planner.machine.engines import DEFAULT_ENGINE
 from planner.machine.iteration import IterationModel
 from planner.papers.traffic import Dispersion, arrival_times, cached_tokens, requests_of, whole_tokens
-from planner.predict.methods.replayed import slowed
 from planner.predict.records import Decoders, Replicas, Requests, Run, keys_of
+from planner.predict.replayed import slowed
 from planner.predict.run import replay
 from planner.promise import MEAN
 from planner.shared.documents import shipped

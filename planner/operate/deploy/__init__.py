@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import refuse_unknown
 from planner.shared.arguments import told_types
+from planner.shared.paths import modules_in
 from planner.units import parse_duration
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Rendered:
 @cache
 def target_names() -> tuple[str, ...]:
     """The targets there are."""
-    return tuple(sorted(p.stem.replace("_", "-") for p in Path(__file__).with_name("targets").glob("[!_]*.py")))
+    return modules_in(Path(__file__).with_name("targets"))
 
 
 def find_target(name: str) -> Any:

@@ -424,7 +424,7 @@ def serving_of(plan: Mapping[str, Any], saved: Sequence[SavedPool], options: Dep
     if not inputs.get("profile"):
         model = model.served_as(inputs.get("weights"), inputs.get("kv_dtype"))
     weights, flags = _weights(asked, model, host, options)
-    shape = next(s for s in map(find_shape, reversed(list(shape_names()))) if s.stands(saved))
+    shape = next(s for s in map(find_shape, reversed(shape_names())) if s.stands(saved))
     pools = []
     for entry, one in zip(entries, saved, strict=True):
         settings = _settings(entry, one.name)

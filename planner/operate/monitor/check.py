@@ -25,8 +25,8 @@ from planner.operate.monitor.names import scalers_of
 from planner.operate.monitor.policy import Policy
 from planner.papers.statistics import Estimate
 from planner.plans import Plan, SavedPool
-from planner.predict.methods.base import MEAN_LEVELS, Prediction, unstable
-from planner.predict.methods.joint import frechet
+from planner.predict.contract import MEAN_LEVELS, Prediction, unstable
+from planner.predict.joint import frechet
 from planner.promise import MEAN, Promise
 from planner.question.compiled import compile_question
 from planner.question.options import PlanInputs

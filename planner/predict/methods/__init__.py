@@ -1,10 +1,10 @@
-"""Latency methods: one file per method, found by its name; the contract is :mod:`planner.predict.methods.base`."""
+"""Latency methods: one file per method, found by its name; the contract is :mod:`planner.predict.contract`."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from planner.predict.methods.base import Method
+from planner.predict.contract import Method
 
 __all__ = ["find_method"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from planner.catalog.kv import BLOCK_TOKENS
 from planner.errors import InputError
 from planner.predict.closed import ClosedReplica
-from planner.predict.methods.base import Method, PoolModel, Prediction, replica_of, unstable
-from planner.predict.methods.joint import Together
+from planner.predict.contract import Method, PoolModel, Prediction, replica_of, unstable
+from planner.predict.joint import Together
 from planner.predict.records import Replicas
 from planner.predict.replica import EngineOption, ReplicaSetup
 from planner.predict.traffic import PoolTraffic
@@ -21,7 +21,7 @@ ATTENTION = 0.12
 
 
 class ClosedPool(PoolModel):
-    """See :class:`~planner.predict.methods.base.PoolModel` and :mod:`planner.predict.closed`: R replicas are R times one at
+    """See :class:`~planner.predict.contract.PoolModel` and :mod:`planner.predict.closed`: R replicas are R times one at
     rate / R.
     """
 
@@ -36,7 +36,7 @@ class ClosedPool(PoolModel):
         return self._replica.limit.per_s
 
     def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`planner.predict.methods.base.PoolModel`."""
+        """See :class:`planner.predict.contract.PoolModel`."""
         at = self._replica.at(rate_per_s / replicas)
         if at.load >= 1.0:
             return unstable(quantiles, at.load)
@@ -76,7 +76,7 @@ class Closed(Method):
     def pool(
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> ClosedPool:
-        """See :meth:`planner.predict.methods.base.Method.pool`."""
+        """See :meth:`planner.predict.contract.Method.pool`."""
         if not routing.by_rate_per_replica:
             raise InputError(f"routing {routing.name}: method {self.name} knows random alone", "Give --routing random.")
         replica = replica_of(engine, setup, block=BLOCK_TOKENS, reserve=False)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.machine.iteration import IterationModel
-from planner.predict.methods.base import Method, PoolModel, Prediction, same_band, unstable
+from planner.predict.contract import Method, PoolModel, Prediction, same_band, unstable
 from planner.predict.replica import EngineOption, ReplicaSetup, full_iteration_time
 from planner.predict.traffic import PoolTraffic
 from planner.promise import Promise
@@ -51,7 +51,7 @@ class MgcPool(PoolModel):
         return self._chunks.quantile(quantile) * self.iteration_s
 
     def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`planner.predict.methods.base.PoolModel`."""
+        """See :class:`planner.predict.contract.PoolModel`."""
         servers = float(replicas * self.slots)
         offered = rate_per_s * self.service_s
         load = offered / servers
@@ -110,7 +110,7 @@ class Mgc(Method):
     def pool(
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> MgcPool:
-        """See :meth:`planner.predict.methods.base.Method.pool`."""
+        """See :meth:`planner.predict.contract.Method.pool`."""
         return MgcPool(arrivals.law, engine.profile.iteration, setup.slots, chunk)
 
     def iteration_limits(self, law: PoolLaw, promises: Sequence[Promise], chunk: int) -> list[float]:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from planner.machine.iteration import IterationModel
 from planner.machine.speculation import Speculation
-from planner.predict.methods.base import Method, Prediction, replica_of
-from planner.predict.methods.replayed import Played, ReplayPool
+from planner.predict.contract import Method, Prediction, replica_of
 from planner.predict.records import Floats, Limit, Replicas, Requests, keys_of, supplied, uniforms
+from planner.predict.replayed import Played, ReplayPool
 from planner.predict.replica import EngineOption, ReplicaSetup
 from planner.predict.run import replay
 from planner.predict.traffic import LEAST_OTHERS, LEAST_REPLICAS, SAMPLE, WHOLE, Laid, PoolTraffic
@@ -65,13 +65,13 @@ class PopulationPool(ReplayPool):
         """More users are more users."""
 
     def keeps(self, rate_per_s: float, replicas: int, promises: Sequence[Promise], sure: bool = False) -> bool:
-        """See :class:`planner.predict.methods.base.PoolModel`; nobody knows before the end who counts, so that none ends early."""
+        """See :class:`planner.predict.contract.PoolModel`; nobody knows before the end who counts, so that none ends early."""
         levels = tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)}))
         found = self._at(rate_per_s, replicas, levels, WHOLE if sure else SAMPLE, self.draw)
         return all(found.value(p.metric, p.quantile) <= p.limit_s for p in promises)
 
     def excess(self, rate_per_s: float, replicas: int, promises: Sequence[Promise]) -> float:
-        """See :class:`planner.predict.methods.base.PoolModel`."""
+        """See :class:`planner.predict.contract.PoolModel`."""
         found = self.look(rate_per_s, replicas, tuple(sorted({*JOINT_LEVELS, *(p.quantile for p in promises)})))
         return math.log(max(found.value(p.metric, p.quantile) / p.limit_s for p in promises))
 
@@ -224,7 +224,7 @@ class SpeculatingPool(ReplayPool):
 
 
 class Mixed(Method):
-    """A replay of the pool's own requests: see :class:`planner.predict.methods.replayed.ReplayPool`."""
+    """A replay of the pool's own requests: see :class:`planner.predict.replayed.ReplayPool`."""
 
     name, summary = (
         "mixed",
@@ -235,7 +235,7 @@ class Mixed(Method):
     def pool(
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> ReplayPool:
-        """See :meth:`planner.predict.methods.base.Method.pool`."""
+        """See :meth:`planner.predict.contract.Method.pool`."""
         replica = replica_of(engine, setup, routing=routing.name, image_s=engine.image_s)
         overhead_s = engine.profile.api_overhead_s
         if engine.speculation is not None:

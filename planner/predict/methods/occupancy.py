@@ -7,8 +7,8 @@ from copy import copy
 import numpy as np
 
 from planner.machine.iteration import IterationModel
-from planner.predict.methods.base import Method, PoolModel, Prediction, same_band, unstable
-from planner.predict.methods.joint import Together
+from planner.predict.contract import Method, PoolModel, Prediction, same_band, unstable
+from planner.predict.joint import Together
 from planner.predict.replica import EngineOption, ReplicaSetup
 from planner.predict.traffic import PoolTraffic
 from planner.queueing.slots.chain import ROUTINGS
@@ -41,7 +41,7 @@ def iteration_times(law: PoolLaw, iteration: IterationModel, slots: int, chunk: 
 
 
 class OccupancyPool(PoolModel):
-    """See :class:`planner.predict.methods.base.PoolModel` and :mod:`planner.queueing.slots.latency`."""
+    """See :class:`planner.predict.contract.PoolModel` and :mod:`planner.queueing.slots.latency`."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class OccupancyPool(PoolModel):
         return self._capacity
 
     def without_bursts(self) -> OccupancyPool:
-        """See :class:`planner.predict.methods.base.PoolModel`."""
+        """See :class:`planner.predict.contract.PoolModel`."""
         return self._arriving(self.arrivals.poisson())
 
     def grown(self, growth: str) -> OccupancyPool:
-        """See :class:`planner.predict.methods.base.PoolModel`."""
+        """See :class:`planner.predict.contract.PoolModel`."""
         return self._arriving(self.arrivals.grown(growth))
 
     def _arriving(self, arrivals: PoolTraffic) -> OccupancyPool:
@@ -85,7 +85,7 @@ class OccupancyPool(PoolModel):
         return other
 
     def predict(self, rate_per_s: float, replicas: int, quantiles: tuple[float, ...]) -> Prediction:
-        """See :class:`planner.predict.methods.base.PoolModel`."""
+        """See :class:`planner.predict.contract.PoolModel`."""
         load = rate_per_s / (replicas * self._capacity)
         if load >= 1.0:
             return unstable(quantiles, load)
@@ -140,7 +140,7 @@ class Occupancy(Method):
     def pool(
         self, engine: EngineOption, setup: ReplicaSetup, chunk: int, routing: Routing, arrivals: PoolTraffic
     ) -> OccupancyPool:
-        """See :meth:`planner.predict.methods.base.Method.pool`."""
+        """See :meth:`planner.predict.contract.Method.pool`."""
         profile = engine.profile
         return OccupancyPool(profile.iteration, setup.slots, chunk, routing, arrivals, profile.api_overhead_s)
 

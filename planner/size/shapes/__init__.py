@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 from planner.plans import SavedPool
 from planner.question.compiled import CompiledQuestion
+from planner.shared.paths import modules_in
 from planner.size.fleet import Fleet, Shape
 
 __all__ = ["find_shape", "shape_names", "standing_fleet"]
 
 
-def shape_names() -> Iterator[str]:
+def shape_names() -> tuple[str, ...]:
     """Names of the shapes there are."""
-    return (path.stem for path in sorted(Path(__file__).parent.glob("[a-z]*.py")))
+    return modules_in(Path(__file__).parent)
 
 
 def find_shape(name: str) -> Shape:
@@ -32,7 +33,7 @@ def standing_fleet(question: CompiledQuestion, pools: Sequence[SavedPool]) -> Fl
     InputError
         A pool whose engine cannot be rebuilt: unknown GPU or profile, a request longer than the top pool admits.
     """
-    shape = next(shape for shape in map(find_shape, reversed(list(shape_names()))) if shape.stands(pools))
+    shape = next(shape for shape in map(find_shape, reversed(shape_names())) if shape.stands(pools))
     population = question.traffic.sending.population
     if population is None or population.asked_per_s > 0.0:
         return shape.rebuild(question, pools)

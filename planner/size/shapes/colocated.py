@@ -10,8 +10,8 @@ import numpy as np
 
 from planner.errors import InputError
 from planner.plans import SavedPool, SearchReport
+from planner.predict.contract import Prediction
 from planner.predict.methods import find_method
-from planner.predict.methods.base import Prediction
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.routing import find_routing
 from planner.shared.remarks import Remark

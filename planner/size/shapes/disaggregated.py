@@ -15,11 +15,10 @@ import numpy as np
 from planner.catalog.kv import kv_bytes_per_token
 from planner.errors import InfeasibleError, InputError
 from planner.plans import SavedPool, SearchReport
-from planner.predict.methods.base import PoolModel, Prediction, Scaled, unstable
-from planner.predict.methods.disaggregated import DecodePool
-from planner.predict.methods.replayed import ReplayPool
-from planner.predict.methods.sessions import SessionPool
+from planner.predict.contract import PoolModel, Prediction, Scaled, unstable
+from planner.predict.disaggregated import DecodePool
 from planner.predict.records import Replicas
+from planner.predict.replayed import ReplayPool
 from planner.predict.replica import (
     MAX_NUM_SEQS_LIMIT,
     UNLIMITED_BUDGET,
@@ -32,6 +31,7 @@ from planner.predict.replica import (
     replica_with,
     reserved_slots,
 )
+from planner.predict.sessions import SessionPool
 from planner.promise import Promise
 from planner.question.compiled import CompiledQuestion, Promises
 from planner.queueing.memory import slot_law

@@ -55,7 +55,7 @@ from planner.operate.autoscale.windows import (
 )
 from planner.operate.deploy.serving import Startup
 from planner.operate.monitor.policy import Policy
-from planner.predict.methods.base import MEAN_LEVELS
+from planner.predict.contract import MEAN_LEVELS
 from planner.shared.version import __version__
 from planner.workload import pools as m
 from planner.workload.arrivals import Arrivals

@@ -30,7 +30,7 @@ from planner.operate.monitor.measured import Promised, Series, _quantile, add_an
 from planner.operate.monitor.names import DIALECTS, Names
 from planner.operate.monitor.policy import Policy
 from planner.papers.statistics import Estimate
-from planner.predict.methods.base import MEAN_LEVELS
+from planner.predict.contract import MEAN_LEVELS
 from planner.promise import MEAN, Promise
 from planner.question.options import PlanInputs
 from planner.routing import find_routing

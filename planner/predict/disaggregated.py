@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.predict.calls import session_calls
-from planner.predict.methods.replayed import Played, ReplayPool, slowed
 from planner.predict.records import Decoders, Floats, PrefixCache, Replicas, Requests, Run
+from planner.predict.replayed import Played, ReplayPool, slowed
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE, Laid, PoolTraffic
 from planner.promise import Promise
@@ -79,7 +79,7 @@ class DecodePool(ReplayPool):
         self._beside: dict[int, DecodePool] = {}
 
     def _otherwise(self, slow: float, draw: int | None) -> Self:
-        """See :meth:`planner.predict.methods.base.PoolModel.under`: both pools."""
+        """See :meth:`planner.predict.contract.PoolModel.under`: both pools."""
         other = super()._otherwise(slow, draw)
         other.first, other._first_capacity = slowed(self.first, slow), self._first_capacity / slow
         return other

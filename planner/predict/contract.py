@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InputError
-from planner.predict.methods.joint import Joint, Together, apart, frechet
+from planner.predict.joint import Joint, Together, apart, frechet
 from planner.predict.records import Replicas
 from planner.predict.replica import EngineOption, ReplicaSetup
 from planner.predict.traffic import PoolTraffic
@@ -90,6 +90,8 @@ class Prediction:
         """The value of `metric` at one of the levels [s]; of a joint latency see :class:`planner.promise.Promise`."""
         if (limits := joint_limits(metric)) is not None:
             return next(iter(limits.values())) * self._joint(limits).quantile(quantile)
+        if metric not in self.latencies:
+            raise InputError(f"{metric}: this latency method does not tell it", "Leave --method out.")
         return float(self.latencies[metric][self._place(metric, quantile)])
 
     def mean(self, metric: str) -> float:

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from planner.predict.calls import session_calls
-from planner.predict.methods.replayed import Capacity, Played, ReplayPool
 from planner.predict.records import PrefixCache, Replicas, Requests, Run
+from planner.predict.replayed import Capacity, Played, ReplayPool
 from planner.predict.run import replay
 from planner.predict.traffic import WHOLE, PoolTraffic
 from planner.promise import Promise
@@ -52,7 +52,7 @@ class CacheState(Record):
 
 
 class SessionPool(ReplayPool):
-    """See the module and :class:`planner.predict.methods.base.PoolModel`.
+    """See the module and :class:`planner.predict.contract.PoolModel`.
 
     Parameters
     ----------

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from planner.machine.iteration import IterationModel
 from planner.predict.bounds import idle_latency, max_throughput
-from planner.predict.methods.base import PoolModel, Prediction, unstable
-from planner.predict.methods.joint import Together
+from planner.predict.contract import PoolModel, Prediction, unstable
+from planner.predict.joint import Together
 from planner.predict.records import METRICS, Floats, Limit, Replicas, Requests, Run, keys_of
 from planner.predict.replica import MAX_NUM_SEQS_LIMIT
 from planner.predict.run import replay
@@ -133,7 +133,7 @@ Capacity = Callable[[PoolLaw], float]
 
 
 class ReplayPool(PoolModel):
-    """See the module and :class:`planner.predict.methods.base.PoolModel`.
+    """See the module and :class:`planner.predict.contract.PoolModel`.
 
     Parameters
     ----------
