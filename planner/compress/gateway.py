@@ -33,6 +33,9 @@ _HOP_BY_HOP = {
 }
 """Headers that belong to one connection (RFC 9110, section 7.6.1), and those the proxy sets itself."""
 
+MOST_PORTS = 65_535
+"""Largest port there is."""
+
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 """Bounds of the histogram of compressing times [s]."""
 
@@ -320,14 +323,16 @@ def listening(host: str, port: int) -> list[socket.socket]:
         No such host, no such port, or one that cannot be had.
     """
     found: list[socket.socket] = []
+    # the resolver would take the rest of a division
+    if not 0 <= port <= MOST_PORTS:
+        raise InputError(f"--port: expected one of 0 to {MOST_PORTS:,}, got {port}")
     try:
-        # the resolver would take the rest of a division for the port
         for family, _, _, _, address in socket.getaddrinfo(
-            host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         ):
-            found.append(socket.create_server((address[0], port, *address[2:]), family=family, backlog=128))
-    # a name too long is a UnicodeError, a port that is none an OverflowError
-    except (OSError, UnicodeError, OverflowError) as error:
+            found.append(socket.create_server(address, family=family, backlog=128))
+    # a name too long is a UnicodeError
+    except (OSError, UnicodeError) as error:
         for one in found:
             one.close()
         told = getattr(error, "strerror", None) or error
