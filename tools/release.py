@@ -48,7 +48,7 @@ MACHINES = {"x86_64": ("X86_64", "AMD64"), "aarch64": ("AARCH64", "ARM64")}
 WANTED = re.compile(r"libc\.so(\.6)?|/usr/lib/libSystem\.B\.dylib|KERNEL32\.dll|api-ms-win-crt-[\w-]+\.dll")
 """Libraries that every such system has; of glibc at most version 2.17, of macOS 11.0."""
 
-CALLS = {f"fleetopt_{name}" for name in ("interface", "open", "advance", "overlay", "close")}
+CALLS = {f"fleetopt_{name}" for name in ("interface", "open", "advance", "order", "close")}
 
 MUST = (
     "planner/py.typed", "planner/predict/kernel.c", "planner/_workloads/README.md", "planner/_workloads/azure.csv", "fleetopt.py",
