@@ -27,7 +27,8 @@ def ship(raw: Workload, name: str, source: str, licence: str, notes: tuple[str, 
     """Write all requests of one trace."""
     if raw.sessions is not None:
         raw = replace(raw, sessions=None, provenance=replace(raw.provenance, notes=()))
-    text = csv_text(raw.renamed(name, source, licence, notes))
+    named = raw.renamed(name, source, licence)
+    text = csv_text(replace(named, provenance=replace(named.provenance, notes=notes or named.provenance.notes)))
     (TARGET / f"{name}.csv").write_text(text, encoding="utf-8")
     print(f"{name}: {raw.provenance.requests} requests, {len(text) / 1e3:.0f} kB")
 

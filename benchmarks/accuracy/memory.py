@@ -83,13 +83,13 @@ class Simulated:
                 overflow_probability(law, slots, b) / true for b, true in pairs if true > LEAST_OVERFLOW
             ]
             return
-        cost = preemption(law, slots, blocks)
+        overflow, per_request = preemption(law, slots, blocks)
         name = case["workload"].replace(".csv", "").replace(".jsonl", "").replace(" (rows concatenated)", "")
         self.groups[name].append(
             (
                 running_sequences(law, slots, blocks) / sim["running"][0],
-                cost.overflow / max(sim["memory_bound_fraction"][0], 1e-9),
-                cost.per_request / max(sim["preemptions_per_request"][0], 1e-9),
+                overflow / max(sim["memory_bound_fraction"][0], 1e-9),
+                per_request / max(sim["preemptions_per_request"][0], 1e-9),
             )
         )
         self.runs[case["workload"], case["B"], blocks].append((slots, *sim["memory_bound_fraction"]))

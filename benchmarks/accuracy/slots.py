@@ -187,7 +187,7 @@ def by_queue(one: Served) -> tuple[str, float, list[float]]:
     assert law is not None
     model = IterationModel(t0=one.fixed_s, h=one.per_slot_s)
     at = MgcPool(law, model, one.slots, one.chunk).predict(one.rate_per_s, one.replicas, (0.5, 0.9, 0.99))
-    off = one.errors([at.slot_occupancy, *at.ttft_s, *at.tpot_s])
+    off = one.errors([at.slot_occupancy, *at.latencies["ttft_s"], *at.latencies["tpot_s"]])
     return one.routing, one.predicted()[0], [off[column] for column in SHOWN]
 
 
