@@ -23,7 +23,6 @@ NoChoices = Annotated[
     bool,
     opt.told(
         "Without what other choices would cost.",
-        "--no-choices",
         "--no-options",
         panel=opt.OUTPUT,
         envvar="FLEETOPT_NO_OPTIONS",

@@ -89,7 +89,13 @@ def what_if(
     opt.Verb(
         "cost",
         "pricing",
-        panels={"hours": "Time", "reserved": "Paying", "api_prices": "An API beside it", "pue": "Energy"},
+        panels={
+            "hours": "Time",
+            "reserved": "Paying",
+            "api_prices": "An API beside it",
+            "rent_peak": "Paying",
+            "pue": "Energy",
+        },
         flags={"preemptions_per_hour": "--preemptions", "api_models": "--api-model"},
         defaults={"dwell": "1h"},
     ),
