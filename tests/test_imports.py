@@ -128,3 +128,16 @@ def test_commands_that_show_what_is_under_way_begin_with_a_sign() -> None:
     shows = {name for name in COMMANDS if shown.search(source(name))}
     # explain and options plan in a function of their own; what calibrate measures and workload reads takes long, not their start
     assert (shows - {"calibrate", "workload"}) | {"explain", "options"} == SLOW
+
+
+def test_commands_have_their_options_where_docstrings_are_left_out() -> None:
+    """Of every command, by ``python -OO``, what can be typed, and what it is called on the list."""
+    told = (
+        "from planner.cli.commands import COMMANDS, Built; found = Built(); "
+        "print([(n, sorted(o for p in found[n].params for o in p.opts)) for n in COMMANDS])"
+    )
+    printed = [
+        subprocess.run([sys.executable, *how, "-c", told], capture_output=True, text=True, check=True).stdout
+        for how in ((), ("-OO",))
+    ]
+    assert printed[0] == printed[1] and "'--pue'" in printed[1]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from planner.calibrate.closed_loop import LOWEST_LOG, FloatArray, with_experts_of
 from planner.calibrate.points import Batch, Points
 from planner.calibrate.solver import CLEARLY, LEVEL_SD, MISFIT, POINT_SD, RESAMPLES, TAILS, Problem, ends
-from planner.errors import CalibrationError
+from planner.errors import MOST_TOLD, CalibrationError
 from planner.machine.iteration import IterationModel
 from planner.machine.roofline import PRIOR_LOG_SD
 from planner.shared.record import Record
@@ -564,7 +564,7 @@ def _warnings(
     """What is wrong with the points or with the fit, a sentence each."""
     kinds, batches = set(points.kinds), len(set(points.batches))
     vague = [name for name, known in identified.items() if not known and name not in ("x", "e")]
-    farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:10]
+    farthest = sorted(outliers, key=lambda i: -abs(residuals[i]))[:MOST_TOLD]
     found: list[tuple[object, str, dict[str, object]]] = [
         (batches < ENOUGH_POINTS, "few_batches", {"batches": batches, "enough": ENOUGH_POINTS}),
         (points.composed, "mixed_composed", {}),
@@ -574,7 +574,7 @@ def _warnings(
         (has_mixed and "chunk" not in kinds, "no_chunk", {}),
         (vague, "not_identified", {"names": ", ".join(vague)}),
         *((True, "outlier", {"batch": points.batches[i], "residual": residuals[i]}) for i in sorted(farthest)),
-        (len(outliers) > 10, "more_outliers", {"more": len(outliers) - 10}),
+        (len(outliers) > MOST_TOLD, "more_outliers", {"more": len(outliers) - MOST_TOLD}),
         (drift is not None and abs(drift) > POINT_SD, "drifted", {"drift": math.expm1(drift or 0.0)}),
         (leave_one_out > FAR_OFF, "left_out_batches", {"error": leave_one_out}),
     ]

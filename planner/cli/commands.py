@@ -13,7 +13,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_group
 
 from planner.errors import InputError
-from planner.shared.arguments import told_sections
+from planner.shared.arguments import docstring_of, told_sections
 from planner.shared.documents import printable
 from planner.units import MOST
 
@@ -205,7 +205,7 @@ class Commands(Group):
         found = {name: written(name) for name in COMMANDS}
         self.commands = {
             name: TyperCommand(
-                name, help=one.info.help if isinstance(one, typer.Typer) else told_sections(one.__doc__)[0]
+                name, help=one.info.help if isinstance(one, typer.Typer) else told_sections(docstring_of(one))[0]
             )
             for name, one in found.items()
         }

@@ -21,7 +21,7 @@ from planner.cli.output import draw, emit, progress_bar, whole_tables, writer
 from planner.errors import InputError
 from planner.question.options import OPTIONS, PANELS, Option, canonical, unknown_option
 from planner.report import PICTURES, formats
-from planner.shared.arguments import told_sections
+from planner.shared.arguments import docstring_of, told_sections
 from planner.shared.writing import refuse_unwritable
 
 OUTPUT = "Output"
@@ -299,14 +299,14 @@ def asks(
         found: dict[str, inspect.Parameter] = {}
         functions = [one for one in verbs if not isinstance(one, Verb)]
         for function in (inspect.unwrap(command), *functions, *([filed] if names is None else [])):
-            _, words = told_options(function.__doc__)
+            _, words = told_options(docstring_of(function))
             hints = get_type_hints(function, include_extras=True)
             for name, p in inspect.signature(function).parameters.items():
                 if get_origin(hints[name]) is Annotated:
                     found[name] = _parameter(name, hints[name], p.default)
                 elif name in words:
                     found.setdefault(name, _declared(name, hints[name], p.default, words[name]))
-        command.__doc__, _ = told_options(command.__doc__)
+        command.__doc__, _ = told_options(docstring_of(inspect.unwrap(command)))
         if about:
             found["plan"] = _parameter("plan", Annotated[Path | None, typer.Argument(metavar="PLAN", help=about)])
         for parameter in (*(one for verb in verbs if isinstance(verb, Verb) for one in verb.options()), *more):

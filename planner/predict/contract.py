@@ -21,8 +21,6 @@ from planner.routing import Routing
 from planner.workload import pools as m
 from planner.workload.pools import PoolLaw, capacity_upper_bound
 
-"""Latencies of a request."""
-
 MEAN_LEVELS = tuple((k + 0.5) / 10.0 for k in range(10))
 """Levels whose quantiles are averaged for a mean that is not told."""
 

@@ -67,6 +67,14 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
+def docstring_of(function: Callable[..., Any]) -> str:
+    """What a function says of itself, also where ``python -OO`` leaves it out of the program: options stand in it."""
+    if function.__doc__ is None:
+        (written,) = ast.parse(inspect.getsource(function)).body
+        return ast.get_docstring(written) or ""  # type: ignore[arg-type]
+    return function.__doc__
+
+
 def told_sections(text: str) -> tuple[str, dict[str, dict[str, str]]]:
     """What a docstring says first, and its sections: title -> entry -> what is said of it.
 
